@@ -1,0 +1,51 @@
+# Frontdesk. Needs Python 3.11 or newer, git and make; everything else is installed into .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-run run test check tidy guarantees sim bench clean-run clean
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+# Two workers suit a small machine; `make test WORKERS=8` on a larger one. ARGS goes to pytest as it is.
+WORKERS ?= 2
+ARGS ?=
+SEEDS ?= 200
+DATA ?= .frontdesk
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make .venv with the program, the tests' and the checks' needs
+	@scripts/setup.sh test
+
+setup-run:
+	@scripts/setup.sh run
+
+run: setup-run ## start Frontdesk, the chat stand-in and an example
+	@exec $(BIN)/frontdesk up --data $(DATA)
+
+test: setup ## run all tests
+	@$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: setup ## lint, format, types, import contracts, tidiness
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(PYTEST) -q -p no:cacheprovider tests/tidy
+
+guarantees: setup ## write docs/reference/guarantees.md from the tests' marks
+	@$(BIN)/python -m tests.support.spec_report
+
+sim: setup ## run the seeded simulation (SEEDS=200)
+	@SEEDS=$(SEEDS) $(PYTEST) tests/sim $(ARGS)
+
+bench: setup ## run the benchmarks
+	@$(BIN)/python -m bench $(ARGS)
+
+clean-run: ## forget the data of `make run`
+	rm -rf .frontdesk
+
+clean: ## remove what was built
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

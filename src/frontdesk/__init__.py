@@ -1,0 +1,3 @@
+"""Frontdesk: the front desk for a team's AI agents."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Alembic environment and numbered versions; one head, up and down on both engines."""

@@ -1,0 +1,317 @@
+"""The port that channels implement. The desk declares it; `app/` hands a registry of channels in.
+
+No desk code branches on a channel's name: whatever differs between providers is data or a method here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+# ---------------------------------------------------------------------------------------------- inbound, pure
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Decrypted secrets of one installation, alive only while one request or attempt runs. Never logged (no repr)."""
+
+    app_secret: str = field(repr=False)
+    encrypt_key: str | None = field(default=None, repr=False)
+    verification_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RawPush:
+    """A push exactly as received. `headers` are (lower-case name, value) pairs in wire order, repeats included."""
+
+    headers: Sequence[tuple[str, str]]
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InboundMessage:
+    """One provider message, normalised and still untrusted. `text` is None where the shape is not supported.
+
+    `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what two
+    pushes of one message share (check value V8): event ids, event times and headers stay out.
+    """
+
+    app_id: str
+    tenant_key: str
+    event_id: str
+    message_id: str
+    sender_id: str
+    sender_type: str
+    chat_id: str
+    chat_type: str
+    message_type: str
+    text: str | None = field(repr=False)
+    parent_id: str | None
+    root_id: str | None
+    created_at_ms: int
+    signed_at_ms: int | None
+    request_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The provider says that a message was recalled."""
+
+    app_id: str
+    tenant_key: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Verified, but nothing the desk keeps: acknowledged and counted under `reason`, no row."""
+
+    reason: str
+
+
+Inbound = InboundMessage | Recall | Ignored
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The push is authentic; `events` are its normalised contents."""
+
+    events: Sequence[Inbound]
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The push is the provider's URL check; `body` answers it."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not authentic (`callback_not_accepted`) or not even shaped like a push (`callback_shape_invalid`)."""
+
+    code: str
+
+
+Verdict = Verified | Challenge | Refused
+
+# ---------------------------------------------------------------------------------------------- outbound
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits:
+    """What the provider takes: bytes of the final request body's text, bytes of a file, messages per second per chat."""
+
+    text_bytes_max: int
+    file_bytes_max: int
+    chat_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an outbound attempt may know of an installation."""
+
+    installation_id: str
+    app_id: str
+    tenant_key: str
+    target_url: str | None
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundFile:
+    """A file to hand over; bytes come from the snapshot, never from a path or URL."""
+
+    name: str
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundMessage:
+    """The immutable snapshot of one delivery. Exactly one of `text` and `upload_key` is set for Feishu-like channels.
+
+    `file` is given as well for channels that carry the bytes inside the message.
+    """
+
+    operation_id: str
+    provider_uuid: str
+    chat_id: str
+    reply_to: str | None
+    text: str | None = field(repr=False)
+    upload_key: str | None = field(default=None, repr=False)
+    file: OutboundFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The provider gave a message id; `created_ms` is its time for it, where told."""
+
+    message_id: str
+    created_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFinal:
+    """A listed definite refusal: no message was made and none will be. `provider_code` is numeric, for operators."""
+
+    code: str
+    provider_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRetry:
+    """A listed proof that no message was made; asking again with the same uuid is safe after `wait_ms` (None: back-off)."""
+
+    code: str
+    wait_ms: int | None = None
+    provider_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """No request byte left this process."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Anything else from the moment a request began. Never success, never retried."""
+
+    code: str = "send_result_unknown"
+    provider_code: int | None = None
+
+
+Outcome = Sent | RefusedFinal | RefusedRetry | NotSent | Unknown
+
+
+class ConnectFailed(Exception):
+    """Connect or upload did not come about; nothing was sent. `code` is a delivery code, `provider_code` numeric or None.
+
+    `wait_ms` is the provider's own waiting time where it named one; `final` says that another try can't help.
+    """
+
+    def __init__(
+        self, code: str, *, provider_code: int | None = None, wait_ms: int | None = None, final: bool = False
+    ) -> None:
+        super().__init__(code)
+        self.code = code
+        self.provider_code = provider_code
+        self.wait_ms = wait_ms
+        self.final = final
+
+
+class Session(Protocol):
+    """One connected outbound session of one installation. Opaque to the desk."""
+
+
+# ---------------------------------------------------------------------------------------------- history
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One message of the provider's own history."""
+
+    message_id: str
+    sender_id: str
+    sender_type: str
+    message_type: str
+    created_at_ms: int
+    parent_id: str | None
+    root_id: str | None
+    deleted: bool
+    updated: bool
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every page answered, no token repeated, no cap hit. `provider_now_ms` is the provider's `Date`, where told."""
+
+    items: Sequence[HistoryItem]
+    provider_now_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The list is partial; it is never handed out."""
+
+    reason: str
+
+
+History = Complete | Incomplete
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """Result of asking the provider about the app: `ok` or a code, and its numeric code; the bot's id where told."""
+
+    token: str
+    bot_info: str
+    provider_code: int | None = None
+    bot_open_id: str | None = None
+    provider_now_ms: int | None = None
+
+
+class Channel(Protocol):
+    """What a provider must supply. `verify` and `normalise` are pure; the coroutines may use the network."""
+
+    key: str  # URL segment and the value of installations.channel
+    prefix: str  # of turn request ids, 1..7 characters
+    limits: ChannelLimits
+
+    def secrets_needed(self, inbound: str) -> tuple[str, ...]:
+        """Names among app_secret, encrypt_key, verification_token that the inbound mode needs to receive."""
+        ...
+
+    def precheck(self, push: RawPush) -> Refused | None:
+        """Shape checks that need no secret (desk.md 6.2 rows 4 and 5). None: go on to `verify`."""
+        ...
+
+    def verify(self, push: RawPush, credentials: Credentials) -> Verdict:
+        """Authenticate and normalise (rows 7 and 8). Blocking; runs on a worker thread. Never raises for bad input."""
+        ...
+
+    def verifies_swapped(self, push: RawPush, credentials: Credentials) -> bool:
+        """True where a refused push verifies with encrypt key and verification token exchanged."""
+        ...
+
+    def text_body_bytes(self, text: str) -> int:
+        """Size of the final request body that would carry `text`."""
+        ...
+
+    def text_content(self, text: str) -> str:
+        """The provider's `content` of a text message, as its history will show it."""
+        ...
+
+    async def connect(self, installed: Installed) -> Session:
+        """Get ready to send: token and whatever else needs the network. Raises `ConnectFailed`. Sends nothing."""
+        ...
+
+    async def upload(self, session: Session, file: OutboundFile) -> str | None:
+        """Bring the file to the provider once; the key to store, or None where files travel inside the message.
+
+        Raises `ConnectFailed`: an upload never makes a message.
+        """
+        ...
+
+    async def send(self, session: Session, message: OutboundMessage) -> Outcome:
+        """Exactly one wire request. Never raises for anything the provider or the network does."""
+        ...
+
+    async def probe(self, installed: Installed) -> ProbeReport:
+        """Ask for a token and the bot's identity; sends nothing."""
+        ...
+
+    async def history(self, session: Session, chat_id: str, since_ms: int, until_ms: int) -> History:
+        """Every message of the chat in the window, ascending, or `Incomplete`."""
+        ...
+
+    async def close(self, session: Session) -> None:
+        """Release connection and thread; cannot change an outcome."""
+        ...
+
+
+Channels = Mapping[str, Channel]

@@ -1,0 +1,36 @@
+"""The one list of texts that look like credentials, used to refuse messages and to redact what a model wrote."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    ("private_key", re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----")),
+    ("aws_key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("google_key", re.compile(r"\bAIza[0-9A-Za-z_\-]{35}\b")),
+    ("api_key", re.compile(r"\bsk-(?:[A-Za-z0-9]+-)*[A-Za-z0-9_\-]{20,}")),
+    ("github_token", re.compile(r"\b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{22,}\b")),
+    ("slack_token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9\-]{10,}")),
+    ("jwt", re.compile(r"\beyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}")),
+    ("password", re.compile(r"(?i)\b(?:password|passwd|pwd)\s*=\s*[^\s,;]{4,}")),
+    ("frontdesk_token", re.compile(r"\bfd[tuhp]_[A-Za-z0-9_\-]{43}")),
+)
+
+
+def find_secret_shape(text: str) -> str | None:
+    """Name of the first credential shape in `text`, or None. A shape is a guess: it proves nothing either way."""
+    for kind, pattern in SHAPES:
+        if pattern.search(text):
+            return kind
+    return None
+
+
+def redact(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """`text` with known `secrets` (8 characters and longer) and credential shapes replaced by `[redacted:<kind>]`."""
+    for secret in secrets:
+        if len(secret) >= 8:
+            text = text.replace(secret, "[redacted:secret]")
+    for kind, pattern in SHAPES:
+        text = pattern.sub(f"[redacted:{kind}]", text)
+    return text

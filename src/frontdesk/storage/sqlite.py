@@ -1,0 +1,279 @@
+"""SQLite: one writer thread with BEGIN IMMEDIATE and group commit, a small pool of readers, WAL, synchronous=FULL.
+
+Between processes a `flock` on `<db>.lock` stands around BEGIN…COMMIT: SQLite's own busy handler is not fair, and eight
+processes starve without it. Concurrent writes may share one commit, each behind its own savepoint; each still waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from frontdesk.kernel.clock import Clock
+from frontdesk.kernel.errors import DatabaseBusy
+from frontdesk.kernel.ids import Entropy
+from frontdesk.storage.database import Job, Wake, await_job
+from frontdesk.storage.tx import Tx
+
+T = TypeVar("T")
+
+BUSY_AFTER_S = 10.0
+BUSY_TIMEOUT_MS = 5_000
+GROUP_MAX = 64
+READERS = 4
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    cursor.close()
+
+
+def sqlite_engine(path: Path, *, pooled: bool = False) -> Engine:
+    """An engine whose transactions are begun by us, not by the driver; parameters never appear in errors or echo."""
+    engine = create_engine(
+        f"sqlite:///{path}",
+        hide_parameters=True,
+        connect_args={"check_same_thread": False, "cached_statements": 256},
+        **({"poolclass": QueuePool, "pool_size": READERS} if pooled else {"poolclass": NullPool}),
+    )
+    event.listen(engine, "connect", _configure)
+    return engine
+
+
+class FileLock:
+    """An advisory lock between processes; released by the kernel when its holder dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class SqliteDatabase:
+    """See `storage.database.Database`. With `inline` everything runs on the caller's thread (the simulation harness)."""
+
+    engine_name = "sqlite"
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        wake: Wake | None = None,
+        inline: bool = False,
+        on_commit: Callable[[], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._wake = wake
+        self._inline = inline
+        self._on_commit = on_commit
+        self._engine = sqlite_engine(path, pooled=True)
+        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._connection: Connection | None = None
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._readers = None if inline else ThreadPoolExecutor(READERS, thread_name_prefix="db-read")
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+        self.commits = 0
+        self.grouped = 0
+        if path.exists():
+            path.chmod(0o600)
+
+    def engine(self) -> Engine:
+        """See `Database.engine`."""
+        return self._engine
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """See `Database.read`."""
+        if self._readers is None:
+            return self._read(fn)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
+
+    def _read(self, fn: Callable[[Tx], T]) -> T:
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN")
+                try:
+                    return fn(Tx(connection, self._clock.now_us(), self._entropy))
+                finally:
+                    connection.exec_driver_sql("ROLLBACK")
+        except OperationalError as error:
+            raise _translated(error) from None
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    async def write(self, fn: Callable[[Tx], T]) -> T:
+        """See `Database.write`."""
+        job = Job(fn)
+        if self._inline:
+            self._run([job])
+            result: T = job.future.result()
+            return result
+        self._ensure_thread()
+        self._queue.put(job)
+        answer: T = await await_job(job, BUSY_AFTER_S)
+        return answer
+
+    def _ensure_thread(self) -> None:
+        if self._thread is not None:
+            return
+        with self._starting:
+            if self._closed:
+                raise DatabaseBusy
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_loop, name="db-write", daemon=True)
+                self._thread.start()
+
+    def _write_loop(self) -> None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
+            group = [job]
+            ends = False
+            while len(group) < GROUP_MAX:
+                try:
+                    more = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    ends = True
+                    break
+                group.append(more)
+            self._run(group)
+            if ends:
+                return
+
+    def _run(self, group: list[Job]) -> None:
+        with self._lock:
+            started = [job for job in group if job.start()]
+            if not started:
+                return
+            outcomes = self._transact(started)
+        for job, (failed, value) in outcomes:
+            if failed:
+                job.future.set_exception(value)
+            else:
+                job.future.set_result(value)
+        wakes = [topic for job, (failed, _) in outcomes if not failed for topic in job.wakes]
+        if wakes and self._wake is not None:
+            self._wake(wakes)
+
+    def _transact(self, jobs: list[Job]) -> list[tuple[Job, tuple[bool, Any]]]:
+        outcomes: list[tuple[Job, tuple[bool, Any]]] = []
+        try:
+            connection = self._writer()
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                for job in jobs:
+                    outcomes.append((job, self._savepoint(connection, job)))
+                    if not _in_transaction(connection):
+                        raise _TransactionEnded(outcomes[-1][1][1])
+                if self._on_commit is not None:
+                    self._on_commit()
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                if _in_transaction(connection):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+        except BaseException as error:
+            self._drop_writer()
+            cause = error.cause if isinstance(error, _TransactionEnded) else error
+            failure = _translated(cause) if isinstance(cause, OperationalError) else cause
+            return [(job, (True, failure)) for job in jobs]
+        self.commits += 1
+        self.grouped += len(jobs)
+        return outcomes
+
+    def _savepoint(self, connection: Connection, job: Job) -> tuple[bool, Any]:
+        tx = Tx(connection, self._clock.now_us(), self._entropy)
+        connection.exec_driver_sql("SAVEPOINT job")
+        try:
+            value = job.fn(tx)
+        except BaseException as error:
+            if _in_transaction(connection):
+                connection.exec_driver_sql("ROLLBACK TO job")
+                connection.exec_driver_sql("RELEASE job")
+            return True, error
+        connection.exec_driver_sql("RELEASE job")
+        job.wakes = tx.wakes
+        return False, value
+
+    def _writer(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _drop_writer(self) -> None:
+        # After a failed commit the connection's state is not worth trusting; the next write opens a fresh one.
+        if self._connection is not None:
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = None
+
+    async def close(self) -> None:
+        """See `Database.close`."""
+        with self._starting:
+            self._closed = True
+            thread = self._thread
+        if thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(thread.join)
+        if self._readers is not None:
+            await asyncio.to_thread(self._readers.shutdown)
+        if self._connection is not None:
+            self._connection.close()
+        self._engine.dispose()
+        self._lock.close()
+
+
+class _TransactionEnded(Exception):
+    """The engine itself ended the shared transaction (disk full, I/O error): every job of the group fails."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(type(cause).__name__)
+        self.cause = cause
+
+
+def _in_transaction(connection: Connection) -> bool:
+    driver = connection.connection.driver_connection
+    return isinstance(driver, sqlite3.Connection) and driver.in_transaction
+
+
+def _translated(error: BaseException) -> BaseException:
+    """A busy database is `DatabaseBusy`; anything else stays what it is. Decided by SQLite's own error code, not by text."""
+    original = getattr(error, "orig", None)
+    code = getattr(original, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):
+        return DatabaseBusy()
+    return error

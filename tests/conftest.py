@@ -1,0 +1,33 @@
+"""What every test gets: no network, a run folder, real engines, an honest summary."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import network_guard
+
+# At import, before anything else can open a socket; each process of the run writes its own log.
+os.environ[network_guard.LOG_VARIABLE] = str(Path(tempfile.gettempdir()) / f"frontdesk-network-{os.getpid()}.log")
+network_guard.install()
+
+pytest_plugins = ["tests.support.summary", "tests.support.engines"]
+
+
+def pytest_unconfigure() -> None:
+    """Forget this process's log."""
+    Path(os.environ[network_guard.LOG_VARIABLE]).unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def _stays_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A refused socket fails its test even where the code under test swallowed the error."""
+    before = len(network_guard.logged_refusals())
+    yield
+    refused = network_guard.logged_refusals()[before:]
+    if refused and request.node.get_closest_marker("refuses_network") is None:
+        pytest.fail(f"the network guard refused {refused}")
