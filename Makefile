@@ -32,7 +32,7 @@ check: setup ## lint, format, types, import contracts, tidiness
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(PYTEST) -q -p no:cacheprovider tests/tidy
 
 guarantees: setup ## write docs/reference/guarantees.md from the tests' marks

@@ -1,7 +1,7 @@
 """Refuses every socket that leaves this machine, before a packet does.
 
-`install()` puts an audit hook under the `socket` module: connect, sendto, sendmsg and bind to anything but loopback, and
-look-ups of any name but localhost, raise `NetworkRefused`. An audit hook cannot be taken out again, which is the point.
+`install()` puts an audit hook under the `socket` module: connect, sendto, sendmsg and bind to anything but loopback,
+and look-ups of any name but localhost, raise `NetworkRefused`. An audit hook cannot be removed, which is the point.
 uvloop talks to the kernel without the `socket` module, so its loop is guarded at its own methods.
 
 Not seen: C libraries that open sockets themselves (libpq). Tests only ever give those a unix socket.

@@ -1,12 +1,12 @@
 """A real PostgreSQL for the tests, from a wheel: no container, no system package, also as root.
 
-One server serves the whole pytest run. The first test that asks starts it, whichever xdist worker that runs in; a guardian
-process owns it and stops it when the run's main process says so or is gone. Each test has databases of its own.
+One server serves the whole pytest run. The first test that asks starts it, whichever xdist worker that runs in; a
+guardian process owns it and stops it when the run's main process says so or is gone. Each test has its own databases.
 
 `PostgresServer` can also be used directly by a test that wants to stop, kill and restart a server of its own.
 
-The wheel's own launcher is not used: as root it adds a system user and opens the permissions of every parent folder. Here
-the server runs as `nobody`, in a folder of its own, on a unix socket only it and root can reach.
+The wheel's own launcher is not used: as root it adds a system user and opens the permissions of every parent folder.
+Here the server runs as `nobody`, in a folder of its own, on a unix socket only it and root can reach.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _data_parent(*, durable: bool) -> str:
 
     Both are short, because the path of a unix socket may not be longer than 107 bytes.
     """
-    memory = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private folder in it
+    memory = Path("/dev/shm")
     if not durable and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_FREE_BYTES_MIN:
         return str(memory)
-    return "/tmp"  # noqa: S108 - as above
+    return "/tmp"
 
 
 def _account() -> pwd.struct_passwd | None:

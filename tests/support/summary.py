@@ -1,7 +1,7 @@
 """A pytest plugin that says which database engines a run really used.
 
-A test's engine is recorded as a user property when its database is opened, so the line counts tests that ran on that engine
-and not tests that were meant to. User properties travel with xdist's reports.
+A test's engine is recorded as a user property when its database is opened, so the line counts tests that ran on that
+engine and not tests that were meant to. User properties travel with xdist's reports.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP API: FastAPI routes bound from the operation registry, the authentication gate, problems, the callback route."""
+"""The HTTP API: routes bound from the operation registry, the authentication gate, problems, the callback."""

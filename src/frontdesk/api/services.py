@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from frontdesk.api.threads import Threads
 from frontdesk.desk.connections.channel import Channels
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.ids import Entropy
@@ -41,7 +42,7 @@ class Services:
     clock: Clock
     entropy: Entropy
     policy: Policy
-    threads: Any
+    threads: Threads
     bootstrap_token: str = field(default="", repr=False)
     metrics_token: str = field(default="", repr=False)
     extras: dict[str, Any] = field(default_factory=dict)

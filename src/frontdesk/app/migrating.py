@@ -36,6 +36,12 @@ def current_revision(engine: Engine) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def knows(revision: str) -> bool:
+    """True where this release has a migration of that name."""
+    script = ScriptDirectory.from_config(alembic_config())
+    return any(each.revision == revision for each in script.walk_revisions())
+
+
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Bring the database to `revision` in one transaction. An interrupted run leaves it where it was."""
     _run(engine, lambda config: command.upgrade(config, revision))

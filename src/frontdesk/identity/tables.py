@@ -101,7 +101,7 @@ EVENTS: Final = room_table(
     text_column("kind", 64),
     text_column("object_kind", 32),
     text_column("object_id", 64),
-    # The objects below are named without foreign keys: events outlive what they tell of, and rooms above own those rows.
+    # Named without foreign keys: events outlive what they tell of, and rooms above own those rows.
     Column("project", String(36), nullable=True),
     Column("owner_user", String(36), nullable=True),
     Column("reply_grant", String(36), nullable=True),

@@ -45,7 +45,7 @@ class Lease:
         return self.expires_at > now
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Machine:
     """A durable thing's whole life. `name` is the noun, `initial` the states a row may be inserted in."""
 

@@ -35,12 +35,14 @@ def checked_url(url: str) -> str:
     except ValueError:
         raise SimulatorError("the callback address is not a URL") from None
     if parts.scheme not in ("http", "https") or not is_loopback_host(host) or parts.username is not None:
-        raise SimulatorError("the callback address is http:// or https:// on a loopback host, such as http://127.0.0.1:8080/…")
+        raise SimulatorError(
+            "the callback address is http:// or https:// on a loopback host, such as http://127.0.0.1:8080/…"
+        )
     return url
 
 
 def new_client(answer_timeout_ms: int) -> httpx2.AsyncClient:
-    """The client for pushes: no proxies, no redirects, a fresh connection each, so that a restarted receiver is reached.
+    """The client for pushes: no proxies, no redirects, a fresh connection each (a restarted receiver is reached).
 
     Certificates are not checked: receivers are on loopback and bring self-signed ones.
     """
@@ -82,8 +84,8 @@ def varied_payload(push: Push, options: PushOptions, event_id: str) -> str:
 def signed_request(app: App, push: Push, options: PushOptions, event_id: str, now_ms: int) -> SignedRequest:
     """Builds the request of one attempt.
 
-    A redelivery repeats the first attempt's bytes and signature (the harder case for a receiver) unless the app re-signs,
-    the attempt is to have a new event id, or the oddities are limited to some attempts.
+    A redelivery repeats the first attempt's bytes and signature (the harder case for a receiver) unless the app
+    re-signs, the attempt is to have a new event id, or the oddities are limited to some attempts.
     """
     repeat = push.signed_body and not app.resign_redeliveries and event_id == push.event_id and not options.attempts
     if repeat:

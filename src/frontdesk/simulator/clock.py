@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 
 class SimClock:
-    """Milliseconds since 1970 UTC. ``manual`` stands still until :meth:`set`; wall time follows the machine plus an offset."""
+    """Milliseconds since 1970 UTC. ``manual`` stands still until :meth:`set`; else machine time plus an offset."""
 
     def __init__(self, *, manual: bool, start_ms: int) -> None:
         self.manual = manual

@@ -15,7 +15,7 @@ class SimulatorError(Exception):
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether ``host`` is a loopback name or address. Never resolves names, so a name other than ``localhost`` is not."""
+    """Whether ``host`` is a loopback address or ``localhost``. Names are never resolved."""
     bare = host.strip("[]").lower()
     if bare == "localhost":
         return True
@@ -27,10 +27,11 @@ def is_loopback_host(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SimulatorConfig:
-    """Start values. ``port`` 0 takes a free one; ``state`` names an SQLite file that outlives a kill, else all is in memory.
+    """Start values.
 
-    With ``manual_clock`` time stands at ``start_ms`` until ``POST /_sim/clock`` moves it. ``answer_timeout_ms`` is how long
-    a push waits for its 200 (always real time, also on the manual clock).
+    ``port`` 0 takes a free one; ``state`` names an SQLite file that outlives a kill, else all is in memory. With
+    ``manual_clock`` time stands at ``start_ms`` until ``POST /_sim/clock`` moves it. ``answer_timeout_ms`` is how
+    long a push waits for its 200 (always real time, also on the manual clock).
     """
 
     token: str

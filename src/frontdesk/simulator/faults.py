@@ -1,7 +1,7 @@
-"""Fault knobs: which request or push they hit, how often, and what they do. Held in memory; a new list replaces the old one.
+"""Fault knobs: which request or push they hit, how often, and what they do. In memory; a new list replaces the old.
 
-A fault counts every request it matches; it *applies* to the ``nth`` match (and ``times`` in a row from there), to the first
-``times``, or to every match when neither is given. Where several would apply, the first in the list does.
+A fault counts every request it matches; it *applies* to the ``nth`` match (and ``times`` in a row from there), to the
+first ``times``, or to every match when neither is given. Where several would apply, the first in the list does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Body = Literal["html", "empty", "{}", "truncated", "drip", "drip_head"]
 
 @dataclass(slots=True)
 class Match:
-    """Which requests: ``route`` is a request kind, ``send`` (create or reply), ``read``, ``any`` (all of those) or ``push``."""
+    """Which requests: ``route`` is a request kind, ``send`` (create, reply), ``read``, ``any`` of those, ``push``."""
 
     route: str = "any"
     app: str | None = None
@@ -161,7 +161,7 @@ class FaultList:
         return chosen
 
 
-# -- reading a list of faults --------------------------------------------------------------------------------------------
+# -- reading a list of faults ----------------------------------------------------------------------------------------
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "delay_at": ("accept", "answer"),
@@ -170,9 +170,10 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 _TEXT = {"msg", "message_id"}
 _FLAGS = {
-    "accept_then_drop", "drop_before_accept", "accept", "token_expired", "stall", "repeat_page", "no_date", "new_event_id",
-    "drop", "bad_signature", "unsigned", "plaintext", "wrong_tenant", "wrong_app", "wrong_token", "lower_headers",
-}  # fmt: skip
+    *("accept_then_drop", "drop_before_accept", "accept", "token_expired", "stall", "repeat_page", "no_date"),
+    *("new_event_id", "drop", "bad_signature", "unsigned", "plaintext"),
+    *("wrong_tenant", "wrong_app", "wrong_token", "lower_headers"),
+}
 _NUMBERS = {"delay_ms": DELAY_MS_MAX, "status": 599, "code": 2**63, "drip_ms": 60_000, "nth": 10**6, "times": 10**6}
 _NUMBERS |= {"duplicate": 1_000, "fragments": 100, "attempts": 10}
 _REWRITE_KEYS = {"message_id", "content", "text", "sender_id", "sender_type", "parent_id", "root_id", "msg_type"}

@@ -1,7 +1,8 @@
 """The long connection's frames: a hand-written encoder and decoder of the one proto2 message they consist of.
 
-Fields of ``Frame``: 1 SeqID u64, 2 LogID u64, 3 service i32, 4 method i32 (0 control, 1 data), 5 repeated headers {1 key, 2 value},
-6 payload_encoding, 7 payload_type, 8 payload, 9 LogIDNew. Negative numbers do not occur and are refused.
+Fields of ``Frame``: 1 SeqID u64, 2 LogID u64, 3 service i32, 4 method i32 (0 control, 1 data), 5 repeated headers
+{1 key, 2 value}, 6 payload_encoding, 7 payload_type, 8 payload, 9 LogIDNew.
+Negative numbers do not occur and are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The long connection: the endpoint that hands out an address, the WebSocket, and events over it with observed acknowledgements."""
+"""The long connection: the endpoint that names an address, the WebSocket, events over it and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Hub:
             self._tickets.pop(next(iter(self._tickets)))
         self._tickets[ticket] = app.app_id
         host = exchange.request.headers.get("host", "127.0.0.1")
-        query = f"device_id={secrets.token_hex(8)}&service_id={SERVICE_ID}&access_key={secrets.token_hex(8)}&ticket={ticket}"
+        query = f"device_id={secrets.token_hex(8)}&service_id={SERVICE_ID}&ticket={ticket}"
         data = {"URL": f"ws://{host}/ws?{query}", "ClientConfig": CLIENT_CONFIG}
         return Answer(payload={"code": 0, "msg": "", "data": data})
 
@@ -156,6 +156,12 @@ def _event_frames(payload: bytes, message_id: str, fragments: int) -> list[bytes
     trace_id = secrets.token_hex(16)
     out = []
     for seq, part in enumerate(parts):
-        headers = {"type": "event", "message_id": message_id, "trace_id": trace_id, "sum": str(len(parts)), "seq": str(seq)}
+        headers = {
+            "type": "event",
+            "message_id": message_id,
+            "trace_id": trace_id,
+            "sum": str(len(parts)),
+            "seq": str(seq),
+        }
         out.append(frames.encode(Frame(frames.METHOD_DATA, SERVICE_ID, seq, 0, headers, part)))
     return out

@@ -1,6 +1,6 @@
 """What may happen to messages, by the provider's rules: sending, replying, recalling, editing, listing.
 
-Every verb either changes the world and returns, or raises :class:`Refusal` with the provider's code and changes nothing.
+Every verb either changes the world and returns, or raises :class:`Refusal` with a provider code and changes nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def shown_text(message: Message) -> str:
     return message.content
 
 
-# -- the app's side ------------------------------------------------------------------------------------------------------
+# -- the app's side --------------------------------------------------------------------------------------------------
 
 
 def bot_creates(world: World, app: App, chat_id: str, outgoing: Outgoing) -> tuple[Message, bool]:
@@ -143,7 +143,7 @@ def _check_content(world: World, app: App, outgoing: Outgoing) -> None:
 
 
 def _take_from_bucket(world: World, chat_id: str, now_ms: int) -> bool:
-    """A bucket of five, refilled five a second: bursts over five are refused, evenly paced sends survive network jitter."""
+    """A bucket of five, refilled five a second: bursts over five are refused, even pacing survives network jitter."""
     level, at_ms = world.chat_buckets.get(chat_id, (float(shapes.CHAT_PER_SECOND), now_ms))
     level = min(shapes.CHAT_PER_SECOND, level + max(0, now_ms - at_ms) * shapes.CHAT_PER_SECOND / 1_000)
     allowed = level >= 1
@@ -187,7 +187,7 @@ def edit(world: World, message: Message, content: str, message_type: str | None 
     world.save_message(message)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def provider_item(app: App, message: Message) -> dict[str, Any]:
     return item
 
 
-# -- the person's side ---------------------------------------------------------------------------------------------------
+# -- the person's side -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the provider knows: apps, people, private chats, messages, pushes, wire requests. Plain data, no behaviour but views."""
+"""What the provider knows: apps, people, private chats, messages, pushes, wire requests. Plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PushState = Literal["held", "waiting", "delivered", "failed", "dropped"]
 
 @dataclass(slots=True)
 class App:
-    """A self-built app with its bot. ``callback_url`` is empty until set; ``callback_status`` is the last URL check's."""
+    """A self-built app with its bot. ``callback_url`` is empty until set; ``callback_ok`` is the last URL check's."""
 
     app_id: str
     name: str
@@ -49,7 +49,7 @@ class Person:
 
 @dataclass(slots=True)
 class Message:
-    """One message of a private chat. ``content`` is the provider's JSON string; a recalled message keeps it for the observer."""
+    """One message of a private chat. ``content`` is the provider's JSON string; a recalled message keeps it, unread."""
 
     message_id: str
     chat_id: str
@@ -132,7 +132,7 @@ class WireRequest:
 
 @dataclass(slots=True)
 class PushOptions:
-    """How a push differs from a plain one. ``attempts`` limits the oddities to the first n attempts (0 = all of them)."""
+    """How a push differs from a plain one. ``attempts`` limits the oddities to the first n attempts (0 = all)."""
 
     bad_signature: bool = False
     unsigned: bool = False
@@ -152,7 +152,7 @@ class PushOptions:
 
 @dataclass(slots=True)
 class Attempt:
-    """One try to hand a push over. ``status`` is the HTTP status or the long connection's ``code``; None = no answer."""
+    """One try to hand a push over. ``status`` is the HTTP status or the long connection's ``code``; None: no answer."""
 
     number: int
     at_ms: int

@@ -1,7 +1,7 @@
-"""The provider's HTTP side: one pipeline for every route, fault knobs included. The routes themselves are in ``openapis.py``.
+"""The provider's HTTP side: one pipeline for every route, fault knobs included. The routes are in ``openapis.py``.
 
-Order: count the request → read its body → choose the fault → delay/drop before acceptance → handle → bend the answer → record
-→ delay/drop after acceptance → send. A handler runs to its end even when the client has already gone away.
+Order: count the request → read its body → choose the fault → delay/drop before acceptance → handle → bend the answer
+→ record → delay/drop after acceptance → send. A handler runs to its end even when the client has already gone away.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from frontdesk.simulator.messages import Refusal
 from frontdesk.simulator.model import SEND_KINDS, App, Kind, Message, WireRequest
 from frontdesk.simulator.state import World
 
+_PAGE_TOKEN = re.compile(r"p(-?[0-9]{1,18})\.([0-9]{1,18})")
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
@@ -125,7 +127,7 @@ class Pipeline:
                 record.outcome = "refused"
                 answer = Answer(refusal.status, {"code": refusal.code, "msg": refusal.msg, "data": {}})
         if fault is not None:
-            bend(self.world, exchange, answer, fault)
+            bend(exchange, answer, fault)
         return self._dated(answer, fault)
 
     async def _after_acceptance(self, exchange: Exchange, answer: Answer, fault: Fault | None) -> Answer:
@@ -225,10 +227,10 @@ def _short(value: object) -> str | None:
     return value[:255] if isinstance(value, str) and value else None
 
 
-# -- bent answers --------------------------------------------------------------------------------------------------------
+# -- bent answers ----------------------------------------------------------------------------------------------------
 
 
-def bend(world: World, exchange: Exchange, answer: Answer, fault: Fault) -> None:
+def bend(exchange: Exchange, answer: Answer, fault: Fault) -> None:
     """Changes an answer as the fault says. The request itself has been carried out, or not, before."""
     if fault.status is not None or fault.code is not None:
         answer.status = fault.status if fault.status is not None else (200 if fault.code == 0 else 400)
@@ -307,13 +309,10 @@ def page_position(token: str | None) -> tuple[int, int] | None:
     """The position of a page token; None without one; raises :class:`Refusal` for a made-up one."""
     if not token:
         return None
-    created, dot, seq = token[1:].partition(".")
-    try:
-        if token[0] != "p" or not dot:
-            raise ValueError
-        return int(created), int(seq)
-    except ValueError:
-        raise Refusal(messages.CODE_FIELD_INVALID, "field validation failed: page_token") from None
+    found = _PAGE_TOKEN.fullmatch(token)
+    if found is None:
+        raise Refusal(messages.CODE_FIELD_INVALID, "field validation failed: page_token")
+    return int(found[1]), int(found[2])
 
 
 def sent_data(app: App, message: Message) -> dict[str, Any]:

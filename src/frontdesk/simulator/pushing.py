@@ -1,7 +1,8 @@
 """Event pushes: faults on them, their attempts, and the redelivery schedule on either clock.
 
-An attempt is delivered when its answer is 200 within the answer time; otherwise the next one follows 15 s, 5 min, 1 h and 6 h
-after the one before, with the same event id, and then the push has failed. On the manual clock nothing becomes due by itself.
+An attempt is delivered when its answer is 200 within the answer time; otherwise the next one follows 15 s, 5 min, 1 h
+and 6 h after the one before, with the same event id, and then the push has failed. On the manual clock nothing becomes
+due by itself.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Pusher:
             )
         event_id = draft.event_id or shapes.new_id("")
         pushes = [self._make(draft, event_id, fault)]
-        for _ in range(draft.duplicate):
-            pushes.append(self._make(draft, shapes.new_id("") if draft.new_event_id else event_id, fault))
+        copies = [shapes.new_id("") if draft.new_event_id else event_id for _ in range(draft.duplicate)]
+        pushes += [self._make(draft, copy_id, fault) for copy_id in copies]
         if fault is not None and fault.drop:
             for push in pushes:
                 push.state = "dropped"
@@ -215,7 +216,7 @@ class Pusher:
             await asyncio.sleep(0)  # lets the tasks' own done callbacks run
 
     async def move_clock(self, target_ms: int) -> None:
-        """Sets the clock, stopping at every due time on the way (manual clock), and waits for the attempts that became due."""
+        """Sets the clock, on a manual one by way of every due time, and waits for the attempts that became due."""
         clock = self.world.clock
         while clock.manual:
             await self.settle()

@@ -1,4 +1,4 @@
-"""Event encryption and signing as the provider documents them, written from the description alone (never the SDK's code).
+"""Event encryption and signing as the provider documents them, written from the description, never the SDK's code.
 
 Body: ``{"encrypt": base64(iv16 + AES-256-CBC(plaintext, PKCS#7))}`` with key = SHA-256 of the encrypt key.
 Signature: lower-case hex SHA-256 of timestamp + nonce + encrypt key (UTF-8), followed by the raw body bytes.

@@ -1,7 +1,7 @@
 """Where the world survives a kill: one SQLite file of JSON records and file bytes, or the same in memory.
 
-Every change is written through before the request that caused it is answered. WAL with ``synchronous=NORMAL`` loses nothing
-when the *process* is killed; a power cut may lose the last moments, which is fine for a stand-in.
+Every change is written through before the request that caused it is answered. WAL with ``synchronous=NORMAL`` loses
+nothing when the *process* is killed; a power cut may lose the last moments, which is fine for a stand-in.
 """
 
 from __future__ import annotations

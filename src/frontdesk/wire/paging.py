@@ -20,8 +20,8 @@ def decode_cursor(text: str | None) -> tuple[int, str] | None:
     try:
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
         created_at, _, row_id = plain.partition(":")
-        if not row_id or len(row_id) > 64 or not created_at.isdigit() or len(created_at) > 18:
-            raise ValueError
-        return int(created_at), row_id
     except (ValueError, binascii.Error):
-        raise invalid("cursor", "not a cursor of this list") from None
+        created_at = row_id = ""
+    if not row_id or len(row_id) > 64 or not (created_at.isascii() and created_at.isdigit()) or len(created_at) > 18:
+        raise invalid("cursor", "not a cursor of this list")
+    return int(created_at), row_id

@@ -1,7 +1,7 @@
 """The operation registry: one entry → HTTP operation, CLI words, metric, log event, right and errors.
 
-The id `desk.grants.create` is the OpenAPI operation id, the CLI words `frontdesk desk grants create`, the metric label and
-the log event. A test keeps the surfaces equal to this list.
+The id `desk.grants.create` is the OpenAPI operation id, the CLI words `frontdesk desk grants create`, the metric label
+and the log event. A test keeps the surfaces equal to this list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Operation:
     """One operation. `path` is relative to `/api/v1`; `response` None means 204; `right` is the documented right.
 
     `gate` says that the administrators gate of desk.md 2.3 stands before the object's project. `errors` are the codes
-    beyond those that every route can answer.
+    beyond those that every route can answer. `cli` False: an address for machines alone, no command.
     """
 
     id: str
@@ -35,6 +35,12 @@ class Operation:
     errors: tuple[str, ...] = ()
     gate: bool = False
     authenticated: bool = True
+    cli: bool = True
+
+    @property
+    def success_status(self) -> int:
+        """The status of success: 204 where there is nothing to say."""
+        return 204 if self.response is None and self.status == 200 else self.status
 
     @property
     def path_parameters(self) -> tuple[str, ...]:

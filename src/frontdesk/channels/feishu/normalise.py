@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from frontdesk.desk.connections.channel import Ignored, Inbound, InboundMessage, Recall
 from frontdesk.kernel.canonical import NotCanonical, bytes_digest, canonical_digest
@@ -24,7 +24,7 @@ _NOTHING: Final[_Fields] = {}
 
 
 def normalise(payload: object, signed_at_ms: int | None) -> Inbound:
-    """The one thing this event is to the desk. `signed_at_ms` is the push's signing time, None on a path without one."""
+    """The one thing this event is to the desk. `signed_at_ms`: the push's signing time, None on a path without one."""
     event = _fields(payload)
     header = _fields(event.get("header"))
     app_id, tenant_key = header.get("app_id"), header.get("tenant_key")
@@ -108,13 +108,13 @@ def _text(content: object) -> str | None:
     if not isinstance(content, str):
         return None
     try:
-        fields = json.loads(content)
+        pairs = json.loads(content, object_pairs_hook=tuple)  # a tuple of pairs, so that a repeated key is seen
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or len(fields) != 1:
+    if not isinstance(pairs, tuple) or len(pairs) != 1:
         return None
-    text = fields.get("text")
-    if not isinstance(text, str) or not _storable(text):
+    key, text = pairs[0]
+    if key != "text" or not isinstance(text, str) or not _storable(text):
         return None
     return text if 1 <= len(html.escape(text)) <= MESSAGE_ESCAPED_CHARS_MAX else None
 
@@ -128,7 +128,7 @@ def _absent(value: object) -> object:
     return None if value == "" else value
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= PROVIDER_ID_CHARS_MAX and _storable(value)
 
 
@@ -137,7 +137,7 @@ def _is_id_or_none(value: object) -> bool:
 
 
 def _id_or_empty(value: object) -> str:
-    return value if isinstance(value, str) and _is_id(value) else ""
+    return value if _is_id(value) else ""
 
 
 def _storable(text: str) -> bool:

@@ -47,12 +47,14 @@ def load() -> None:
 
 
 def _import_aside() -> None:
-    # The package binds a module-global event loop at import. On a thread of its own it can't get hold of ours.
+    # The package binds a module-global event loop at import. On a thread of its own it can't get hold of ours; the loop
+    # it makes there is for the long connection alone, whose process gives it another one, so it is closed.
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
             importlib.import_module("lark_channel")
+            importlib.import_module("lark_channel.ws.client").loop.close()
         except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
             failures.append(error)
 
@@ -70,7 +72,7 @@ def silence() -> None:
     """
     logger = logging.getLogger(LOGGER)
     for handler in list(logger.handlers):
-        if not isinstance(handler, logging.NullHandler):
+        if _is_the_sdks(handler):
             logger.removeHandler(handler)
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -78,6 +80,10 @@ def silence() -> None:
     logger.setLevel(logging.CRITICAL)
     if _mute not in logger.filters:
         logger.addFilter(_mute)
+
+
+def _is_the_sdks(handler: logging.Handler) -> bool:
+    return type(handler) is logging.StreamHandler  # a plain one on stdout; tools that watch logs use kinds of their own
 
 
 def _mute(_record: logging.LogRecord) -> bool:
@@ -93,7 +99,7 @@ def drift() -> tuple[str, ...]:
         "request_seam": getattr(_transport_module(), _SEAM) is not transport.requester,
         "token_cache": bool(_token_cache()),
         "logger_level": logger.level < logging.WARNING,
-        "logger_handlers": any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers),
+        "logger_handlers": any(_is_the_sdks(handler) for handler in logger.handlers),
         "logger_filter": _mute not in logger.filters,
     }
     return tuple(name for name, found in findings.items() if found)

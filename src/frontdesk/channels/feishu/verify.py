@@ -32,7 +32,9 @@ _CANONICAL: Final = {name.lower(): name for name in (TIMESTAMP, NONCE, SIGNATURE
 # keep it linear and a depth bomb, a second key or a number fails at its first byte; there is nothing to recurse into.
 _PLAIN: Final = re.compile(rb'\{"encrypt":"[A-Za-z0-9+/=]++"\}')
 _STRING: Final = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
-_GENERAL: Final = re.compile(rf"[ \t\r\n]*+\{{[ \t\r\n]*+({_STRING})[ \t\r\n]*+:[ \t\r\n]*+({_STRING})[ \t\r\n]*+\}}[ \t\r\n]*+")
+_GENERAL: Final = re.compile(
+    rf"[ \t\r\n]*+\{{[ \t\r\n]*+({_STRING})[ \t\r\n]*+:[ \t\r\n]*+({_STRING})[ \t\r\n]*+\}}[ \t\r\n]*+"
+)
 
 
 def precheck(push: RawPush) -> Refused | None:
@@ -96,9 +98,9 @@ class Dispatcher:
     ) -> None:
         if mode != "strict":
             raise ValueError("a dispatcher is strict or not built: other modes take unsigned ciphertext")
-        if not isinstance(encrypt_key, str) or not encrypt_key:
+        if not encrypt_key:
             raise ValueError("an encrypt key is needed: without one the SDK takes plaintext")
-        if not isinstance(verification_token, str) or not verification_token:
+        if not verification_token:
             raise ValueError("a verification token is needed: without one the SDK compares nothing")
         if capture is None:
             settings = sdk.security(mode, allow_unsigned)

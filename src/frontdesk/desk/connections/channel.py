@@ -33,8 +33,8 @@ class RawPush:
 class InboundMessage:
     """One provider message, normalised and still untrusted. `text` is None where the shape is not supported.
 
-    `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what two
-    pushes of one message share (check value V8): event ids, event times and headers stay out.
+    `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what
+    two pushes of one message share (check value V8): event ids, event times and headers stay out.
     """
 
     app_id: str
@@ -101,7 +101,7 @@ Verdict = Verified | Challenge | Refused
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """What the provider takes: bytes of the final request body's text, bytes of a file, messages per second per chat."""
+    """What the provider takes: bytes of a text's final request body, bytes of a file, messages a second per chat."""
 
     text_bytes_max: int
     file_bytes_max: int
@@ -132,7 +132,8 @@ class OutboundFile:
 class OutboundMessage:
     """The immutable snapshot of one delivery. Exactly one of `text` and `upload_key` is set for Feishu-like channels.
 
-    `file` is given as well for channels that carry the bytes inside the message.
+    `file` is given as well for channels that carry the bytes inside the message. `start_before_us` is on the process's
+    monotonic clock: a request may only begin before it, else nothing is sent and the outcome is `Unknown`.
     """
 
     operation_id: str
@@ -142,6 +143,7 @@ class OutboundMessage:
     text: str | None = field(repr=False)
     upload_key: str | None = field(default=None, repr=False)
     file: OutboundFile | None = None
+    start_before_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class RefusedFinal:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRetry:
-    """A listed proof that no message was made; asking again with the same uuid is safe after `wait_ms` (None: back-off)."""
+    """A listed proof that no message was made; the same uuid may be tried after `wait_ms` (None: back-off)."""
 
     code: str
     wait_ms: int | None = None
@@ -188,9 +190,10 @@ Outcome = Sent | RefusedFinal | RefusedRetry | NotSent | Unknown
 
 
 class ConnectFailed(Exception):
-    """Connect or upload did not come about; nothing was sent. `code` is a delivery code, `provider_code` numeric or None.
+    """Connect or upload did not come about; nothing was sent.
 
-    `wait_ms` is the provider's own waiting time where it named one; `final` says that another try can't help.
+    `code` is a delivery code, `provider_code` numeric or None, `wait_ms` is the provider's own waiting time where it
+    named one; `final` says that another try can't help.
     """
 
     def __init__(
@@ -284,6 +287,10 @@ class Channel(Protocol):
 
     def text_content(self, text: str) -> str:
         """The provider's `content` of a text message, as its history will show it."""
+        ...
+
+    def same_text(self, content: str, text: str) -> bool:
+        """True where a history item's `content` carries exactly `text`."""
         ...
 
     async def connect(self, installed: Installed) -> Session:

@@ -1,10 +1,22 @@
-"""Installations, binding challenges, bindings and workers. Ciphertext columns are listed in `CIPHERTEXTS` for rotation."""
+"""Installations, binding challenges, bindings and workers. `CIPHERTEXTS` lists the columns to rotate."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, String, Table, Text, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
 from frontdesk.desk.connections.machine import INSTALLATION
 from frontdesk.storage.columns import instant, lease_columns, one_of, ref, room_table, state_column, text_column, times
@@ -95,6 +107,4 @@ WORKERS: Final = Table(
     Column("version", String(32), nullable=False),
 )
 
-CIPHERTEXTS: Final = (
-    (INSTALLATIONS, ("app_secret_ct", "encrypt_key_ct", "verification_token_ct")),
-)
+CIPHERTEXTS: Final = ((INSTALLATIONS, ("app_secret_ct", "encrypt_key_ct", "verification_token_ct")),)

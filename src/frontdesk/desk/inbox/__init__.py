@@ -1,0 +1,30 @@
+"""Receipts: every inbound message, durable before it is acknowledged. The receipt row is the queue; there is no other.
+
+Owns the noun receipt. Invariants: one receipt per (installation, provider message id); at most one `processing` receipt of a
+grant (partial unique index), whose lease is the only one; receipts of a grant run in arrival order; a rejected receipt keeps
+no text. `reception` is t0, `claiming` t1 and the recovery matrix, `finishing` t1b, t3, t4 and tF, `worker` drives them.
+"""
+
+from frontdesk.desk.inbox.claiming import recover
+from frontdesk.desk.inbox.endings import revoke_completed
+from frontdesk.desk.inbox.model import Receipt, ReceiptConflict, Received, turn_request_id
+from frontdesk.desk.inbox.ports import Parts
+from frontdesk.desk.inbox.reception import receive
+from frontdesk.desk.inbox.service import count_receipts, find_facts, get, list_receipts
+from frontdesk.desk.inbox.worker import ReceiptWorker
+
+__all__ = [
+    "Parts",
+    "Receipt",
+    "ReceiptConflict",
+    "ReceiptWorker",
+    "Received",
+    "count_receipts",
+    "find_facts",
+    "get",
+    "list_receipts",
+    "receive",
+    "recover",
+    "revoke_completed",
+    "turn_request_id",
+]

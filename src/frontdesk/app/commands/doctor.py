@@ -1,0 +1,8 @@
+"""`frontdesk doctor`."""
+
+import click
+
+
+@click.command()
+def doctor() -> None:
+    """Check this installation."""

@@ -1,0 +1,89 @@
+"""The desk's side of the callback: which installation a push is for, and t0 with its failpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from frontdesk.api.metrics import Metrics
+from frontdesk.desk import connections, inbox
+from frontdesk.desk.connections.channel import Channel, Channels, Credentials, Ignored, Inbound
+from frontdesk.desk.connections.model import Installation
+from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.storage.database import Database
+from frontdesk.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class PushTarget:
+    """One installation as read for one push."""
+
+    installation: Installation = field(repr=False)
+    channel: Channel = field(repr=False)
+    keyring: KeyRing = field(repr=False)
+
+    @property
+    def installation_id(self) -> str:
+        """Its id."""
+        return self.installation.id
+
+    def credentials(self) -> Credentials:
+        """Every secret the webhook needs. Raises `CredentialUnavailable`; the same function tells health."""
+        return connections.callback_credentials(self.installation, self.channel, self.keyring)
+
+
+class Reception:
+    """Implements `api.desk.callback.CallbackPorts`."""
+
+    def __init__(
+        self,
+        database: Database,
+        channels: Channels,
+        keyring: KeyRing,
+        *,
+        unaddressed_messages: str,
+        failpoints: Failpoints,
+        metrics: Metrics,
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._keyring = keyring
+        self._unaddressed = unaddressed_messages
+        self._failpoints = failpoints
+        self._metrics = metrics
+
+    async def load_target(self, channel_key: str, installation_id: str) -> PushTarget | None:
+        """The installation where it exists on that channel, read anew for each push."""
+        installation = await self._database.read(lambda tx: connections.find_installation(tx, installation_id))
+        if installation is None or installation.channel != channel_key:
+            return None
+        return PushTarget(installation, self._channels[channel_key], self._keyring)
+
+    async def receive(self, target: PushTarget, events: Sequence[Inbound]) -> None:
+        """t0: returns after the commit is durable. Raises where the push must not be acknowledged."""
+        kept = [event for event in events if not isinstance(event, Ignored)]
+        for event in events:
+            if isinstance(event, Ignored):
+                self._metrics.ignored_event(event.reason)
+        if not kept:
+            return
+        self._failpoints.hit("t0.before")
+
+        def write(tx: Tx) -> list[inbox.Received]:
+            return [
+                inbox.receive(
+                    tx,
+                    target.installation_id,
+                    event,
+                    transport="webhook",
+                    unaddressed_messages=self._unaddressed,
+                )
+                for event in kept
+            ]
+
+        received = await self._database.write(write)
+        self._failpoints.hit("t0.after")
+        for each in received:
+            if each.outcome == "ignored":
+                self._metrics.ignored_event(each.code or "ignored")

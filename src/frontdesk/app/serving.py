@@ -1,0 +1,134 @@
+"""Running a process's API under uvicorn with its worker beside it, until a signal or the end of stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import structlog
+import uvicorn
+import uvloop
+
+from frontdesk.app.settings import Settings
+from frontdesk.app.wiring import Process
+
+log = structlog.get_logger("frontdesk.app")
+
+GRACEFUL_S = 5
+
+
+class StartRefused(Exception):
+    """The process cannot start; the text says why and what to do."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling: ours ends the worker first and then exits 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handlers alone."""
+        yield
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Bind before anything else, so that a taken port is one clear sentence. Raises `StartRefused`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host.strip("[]"), port))
+    except OSError:
+        sock.close()
+        raise StartRefused(
+            f"port {port} on {host} cannot be taken: stop what uses it, or set `port` (0 takes a free one)"
+        ) from None
+    sock.listen(2048)
+    sock.set_inheritable(True)
+    return sock
+
+
+class StopSignal:
+    """Set by SIGTERM, SIGINT or, where asked for, the end of stdin (so also when the parent was killed)."""
+
+    def __init__(self, *, exit_with_stdin: bool) -> None:
+        self._event = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._event.set)
+        if exit_with_stdin:
+            thread = threading.Thread(target=self._watch, args=(loop,), name="stdin", daemon=True)
+            thread.start()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> None:
+        """Return once the process is to end."""
+        await self._event.wait()
+
+
+async def serve(
+    process: Process, settings: Settings, sock: socket.socket, *, exit_with_stdin: bool, ready: Callable[[], None]
+) -> None:
+    """start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks keep being answered."""
+    stop = StopSignal(exit_with_stdin=exit_with_stdin)
+    server = _Server(
+        uvicorn.Config(
+            process.api,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=GRACEFUL_S,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+            ws="none",
+        )
+    )
+    try:
+        await process.start()
+        web = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="web")
+        asked = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
+        while not server.started and not web.done():
+            await asyncio.sleep(0.01)
+        if not web.done():
+            ready()
+        await asyncio.wait({web, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if process.worker is not None:
+            await process.worker.stop()
+        server.should_exit = True
+        await web
+        asked.cancel()
+    finally:
+        await process.stop()
+        sock.close()
+
+
+async def work(process: Process, *, exit_with_stdin: bool, ready: Callable[[], None]) -> None:
+    """A worker without a web surface: start → recover → serve, finally stop."""
+    stop = StopSignal(exit_with_stdin=exit_with_stdin)
+    try:
+        await process.start()
+        ready()
+        await stop.wait()
+    finally:
+        await process.stop()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop; the one event loop of the process."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)

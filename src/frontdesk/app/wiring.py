@@ -1,0 +1,221 @@
+"""The composition root: builds one process's parts from settings and hands each what it needs. No globals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frontdesk import __version__
+from frontdesk.api.application import Api, Surroundings, create_api
+from frontdesk.api.metrics import DeskSnapshot, Metrics
+from frontdesk.api.services import Policy, Services
+from frontdesk.api.threads import ThreadPool, Threads
+from frontdesk.app.migrating import current_revision, head_revision
+from frontdesk.app.reception import Reception
+from frontdesk.app.routes import ROUTES
+from frontdesk.app.settings import Settings, database_url, public_url
+from frontdesk.app.waking import WakeHub
+from frontdesk.app.worker import Worker, WorkerOptions
+from frontdesk.channels.registry import build_channels
+from frontdesk.desk.connections.channel import Channels
+from frontdesk.desk.conversations.request import fixed_briefing
+from frontdesk.desk.conversations.runner import Runner
+from frontdesk.desk.conversations.sender import ConversationSender
+from frontdesk.desk.inbox import Parts
+from frontdesk.desk.operations import read_numbers
+from frontdesk.identity.throttle import LoginThrottle
+from frontdesk.kernel.clock import SECOND, Clock, SystemClock
+from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.kernel.ids import Entropy, SystemEntropy
+from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.runners.demo import DemoRunner
+from frontdesk.runners.demo.notes import load_notes
+from frontdesk.storage.database import Database
+from frontdesk.storage.opening import open_database
+
+
+@dataclass(slots=True)
+class Outside:
+    """What a test or the simulation harness replaces: time, randomness, threads, database, channels, runners."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    entropy: Entropy = field(default_factory=SystemEntropy)
+    failpoints: Failpoints = field(default_factory=Failpoints)
+    threads: Threads | None = None
+    database: Database | None = None
+    channels: Channels | None = None
+    runners: Mapping[str, Runner] | None = None
+
+
+class Process:
+    """One server process: API, and a worker where one is wanted. Start, recover, serve, finally stop."""
+
+    def __init__(
+        self, settings: Settings, data: Path, *, with_worker: bool, outside: Outside | None = None, port: int | None = None
+    ) -> None:
+        around = outside or Outside()
+        self.settings = settings
+        self.hub = WakeHub()
+        self.metrics = Metrics()
+        self._pools: list[ThreadPool] = []
+        self.clock = around.clock
+        self.database = around.database or open_database(
+            database_url(settings, data), around.clock, around.entropy, wake=self.hub.wake
+        )
+        self.keyring = KeyRing(settings.credential_keys.get_secret_value())
+        threads = around.threads or self._pool("work", 8)
+        self.channels = around.channels or build_channels(
+            feishu_domain=settings.feishu_domain,
+            outbound_proxy=settings.outbound_proxy or None,
+            clock=around.clock,
+            threads=around.threads or self._pool("send", 12),
+        )
+        self.parts = self._parts(around, public_url(settings, port))
+        self.worker = self._worker(around) if with_worker else None
+        self.services = self._services(around, threads, public_url(settings, port))
+        self.sender = ConversationSender(
+            self.database,
+            self.parts.runners,
+            self.parts.briefer,
+            owner=f"web-{around.entropy.token_bytes(8).hex()}",
+            lease_us=settings.lease,
+            default_runner=settings.runner,
+        )
+        self.services.extras["conversation_sender"] = self.sender
+        self.api = self._api(around)
+
+    def _pool(self, name: str, size: int) -> ThreadPool:
+        pool = ThreadPool(name, size)
+        self._pools.append(pool)
+        return pool
+
+    def _parts(self, around: Outside, base_url: str) -> Parts:
+        settings = self.settings
+        runners = around.runners if around.runners is not None else {"demo": DemoRunner()}
+        return Parts(
+            channels=self.channels,
+            keyring=self.keyring,
+            runners=runners,
+            default_runner=settings.runner,
+            briefer=fixed_briefing(load_notes()),
+            failure_notices=settings.failure_notices,
+            oversize_answer=settings.oversize_answer,
+            public_url=base_url,
+        )
+
+    def _worker(self, around: Outside) -> Worker:
+        settings = self.settings
+        options = WorkerOptions(
+            owner=f"worker-{around.entropy.token_bytes(12).hex()}",
+            reply_enabled=settings.reply_enabled,
+            artifact_enabled=settings.artifact_enabled,
+            lease_us=settings.lease,
+            shutdown_grace_us=settings.shutdown_grace,
+            worker_receipts=settings.worker_receipts,
+            delivery_age_max_us=settings.delivery_age_max,
+            version=__version__,
+        )
+        return Worker(
+            self.database,
+            self.parts,
+            options,
+            clock=around.clock,
+            hub=self.hub,
+            failpoints=around.failpoints,
+            on_lost=lambda: self.metrics.lease_loss("work"),
+            on_wire=lambda outcome: self.metrics.wire_request("feishu", outcome),
+        )
+
+    def _services(self, around: Outside, threads: Threads, base_url: str) -> Services:
+        settings = self.settings
+        policy = Policy(
+            reply_enabled=settings.reply_enabled,
+            artifact_enabled=settings.artifact_enabled,
+            failure_notices=settings.failure_notices,
+            unaddressed_messages=settings.unaddressed_messages,
+            oversize_answer=settings.oversize_answer,
+            lease_us=settings.lease,
+            delivery_age_max_us=settings.delivery_age_max,
+            shutdown_grace_us=settings.shutdown_grace,
+            worker_receipts=settings.worker_receipts,
+            default_runner=settings.runner,
+            public_url=base_url,
+            allowed_hosts=tuple(settings.allowed_hosts),
+            trusted_proxies=tuple(settings.behind_proxy),
+        )
+        extras: dict[str, Any] = {"login_throttle": LoginThrottle(around.clock)}
+        if self.worker is not None:
+            extras["worker_snapshot"] = self.worker.snapshot
+        return Services(
+            database=self.database,
+            keyring=self.keyring,
+            channels=self.channels,
+            clock=around.clock,
+            entropy=around.entropy,
+            policy=policy,
+            threads=threads,
+            bootstrap_token=settings.bootstrap_token.get_secret_value(),
+            metrics_token=settings.metrics_token.get_secret_value(),
+            extras=extras,
+        )
+
+    def _api(self, around: Outside) -> Api:
+        reception = Reception(
+            self.database,
+            self.channels,
+            self.keyring,
+            unaddressed_messages=self.settings.unaddressed_messages,
+            failpoints=around.failpoints,
+            metrics=self.metrics,
+        )
+        surroundings = Surroundings(
+            metrics=self.metrics,
+            readiness={"database": self._database_answers, "migrations": self._at_head, "worker": self._worker_accepts},
+            snapshot=self._snapshot,
+            callback_threads=around.threads or self._pool("verify", 4),
+        )
+        return create_api(self.services, ROUTES, reception, surroundings)
+
+    async def _database_answers(self) -> bool:
+        return await self.database.read(lambda tx: tx.now > 0)
+
+    async def _at_head(self) -> bool:
+        return await self.services.threads.run(current_revision, self.database.engine()) == head_revision()
+
+    async def _worker_accepts(self) -> bool:
+        if self.worker is None or not self.settings.reply_enabled:
+            return True
+        return self.worker.snapshot().accepting_claims
+
+    async def _snapshot(self) -> DeskSnapshot:
+        numbers = await self.database.read(read_numbers)
+        return DeskSnapshot(
+            receipts=numbers.receipts,
+            deliveries=numbers.deliveries,
+            oldest_open_receipt_s=numbers.oldest_open_receipt_us / SECOND,
+            oldest_pending_delivery_s=numbers.oldest_pending_delivery_us / SECOND,
+            unsettled_indeterminate=numbers.unsettled_indeterminate,
+            live_workers=numbers.live_workers,
+        )
+
+    async def start(self) -> None:
+        """start → recover → serve. Whatever raises on the way, `stop` is still to be called."""
+        self.hub.bind()
+        if self.worker is not None:
+            await self.worker.start()
+            if self.settings.reply_enabled:
+                await self.worker.recover()
+            self.worker.serve()
+
+    async def stop(self) -> None:
+        """Let work end, then release everything. Safe after a partial start, and twice."""
+        if self.worker is not None:
+            await self.worker.stop()
+        await self.sender.stop(self.settings.shutdown_grace / SECOND)
+        await self.api.callback.drain()
+        await self.database.close()
+        for pool in self._pools:
+            pool.close()
+        self._pools.clear()

@@ -1,0 +1,16 @@
+"""The channels this build has, made for the composition root. Making them imports no vendor SDK."""
+
+from __future__ import annotations
+
+from frontdesk.channels.feishu import FeishuChannel
+from frontdesk.channels.feishu.outbound import Threads
+from frontdesk.desk.connections.channel import Channel
+from frontdesk.kernel.clock import Clock
+
+
+def build_channels(
+    feishu_domain: str, outbound_proxy: str | None, clock: Clock, threads: Threads
+) -> dict[str, Channel]:
+    """Every channel under its key. Raises ValueError for a domain or proxy that must not be used."""
+    channels: tuple[Channel, ...] = (FeishuChannel(feishu_domain, clock, threads, outbound_proxy),)
+    return {channel.key: channel for channel in channels}

@@ -1,0 +1,383 @@
+"""Verbs on reply grants: create, read, revoke, expire, and a project's access."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from frontdesk.desk import connections, conversations, outbox, runs
+from frontdesk.desk.connections.channel import Channels
+from frontdesk.desk.connections.model import Binding, Installation
+from frontdesk.desk.conversations.model import Conversation
+from frontdesk.desk.grants import store
+from frontdesk.desk.grants.authority import judge
+from frontdesk.desk.grants.model import GrantView, ReplyGrant, create_hash, grant_of, reply_slot
+from frontdesk.identity import (
+    find_project,
+    list_events_of_grant,
+    record_event,
+    require,
+    require_gate,
+    set_access_row,
+)
+from frontdesk.identity.model import Actor, Event, Project, Right
+from frontdesk.kernel import limits
+from frontdesk.kernel.clock import SECOND
+from frontdesk.kernel.errors import Problem
+from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGrant:
+    """A create request, normalised: defaults filled in, request id trimmed."""
+
+    workspace_id: str
+    project_id: str
+    request_id: str
+    installation_id: str
+    binding_id: str
+    conversation_id: str
+    expires_in_seconds: int = limits.REPLY_GRANT_TTL_SECONDS_DEFAULT
+
+    @property
+    def hash(self) -> str:
+        """See `model.create_hash`."""
+        return create_hash(
+            self.workspace_id,
+            self.project_id,
+            self.installation_id,
+            self.binding_id,
+            self.conversation_id,
+            self.expires_in_seconds,
+        )
+
+
+class CreateRaced(Exception):
+    """A uniqueness rule refused the insert: roll back, then call `resolve_race` in a new transaction."""
+
+
+def create(
+    tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing, channels: Channels, reply_ready: bool
+) -> GrantView:
+    """Grant, its one activation delivery and the event in one commit; a replay of the same request answers before readiness.
+
+    Raises the problems of desk.md 4.4, and `CreateRaced` where another session was first.
+    """
+    require(tx, actor, command.workspace_id, Right.READ, Right.EXPORT)
+    _project(tx, actor, command.workspace_id, command.project_id)
+    replay = _replay(tx, actor, command, keyring, channels)
+    if replay is not None:
+        return replay
+    if not reply_ready:
+        raise Problem("reply_execution_not_ready")
+    installation, binding, conversation = _parts(tx, actor, command, keyring, channels)
+    slot = reply_slot(command.workspace_id, conversation.id, actor.user_id)
+    _free_stale_slot(tx, slot)
+    grant_id = tx.new_id("grt")
+    context = conversation.context
+    values = {
+        "id": grant_id,
+        "created_at": tx.now,
+        "updated_at": tx.now,
+        "workspace": command.workspace_id,
+        "installation": installation.id,
+        "binding": binding.id,
+        "bound_user": actor.user_id,
+        "project": command.project_id,
+        "workflow": context.get("workflow_id"),
+        "run": context.get("run_id"),
+        "conversation": conversation.id,
+        "context_hash": conversation.context_hash,
+        "binding_revision": binding.revision,
+        "chat_id": binding.chat_id,
+        "created_by": actor.user_id,
+        "create_request_id": command.request_id,
+        "create_request_hash": command.hash,
+        "cursor": conversation.revision,
+        "status": "active",
+        "version": 1,
+        "expires_at": tx.now + command.expires_in_seconds * SECOND,
+        "active_slot": slot,
+    }
+    if not store.insert(tx, values):
+        raise CreateRaced
+    row = store.find(tx, grant_id)
+    assert row is not None
+    grant = grant_of(row)
+    _activate(tx, grant, installation, conversation)
+    _record(tx, grant, "reply_grant.created", actor.user_id)
+    return replace(_view(tx, grant, keyring, channels), created=True)
+
+
+def resolve_race(tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing, channels: Channels) -> GrantView:
+    """After `CreateRaced`, in a new transaction: the winner's row, or the exact conflict. Never guessed from driver text."""
+    replay = _replay(tx, actor, command, keyring, channels)
+    if replay is not None:
+        return replay
+    if store.find_by_slot(tx, reply_slot(command.workspace_id, command.conversation_id, actor.user_id)) is not None:
+        raise Problem("active_reply_grant_exists")
+    raise Problem("reply_grant_conflict")
+
+
+def _replay(
+    tx: Tx, actor: Actor, command: CreateGrant, keyring: KeyRing, channels: Channels
+) -> GrantView | None:
+    row = store.find_by_creator_key(tx, command.workspace_id, command.project_id, actor.user_id, command.request_id)
+    if row is None:
+        return None
+    if row["create_request_hash"] != command.hash:
+        raise Problem("idempotency_key_reused")
+    return replace(_view(tx, grant_of(row), keyring, channels), created=False)
+
+
+def _project(tx: Tx, actor: Actor, workspace_id: str, project_id: str) -> None:
+    project = find_project(tx, workspace_id, project_id, share=True)
+    if project is None:
+        raise Problem("project_not_found")
+    require_gate(tx, actor, project)
+
+
+def _parts(
+    tx: Tx, actor: Actor, command: CreateGrant, keyring: KeyRing, channels: Channels
+) -> tuple[Installation, Binding, Conversation]:
+    """The parts a grant ties together, each proven the caller's own (outcomes of foreign ones: desk.md 4.4)."""
+    installation = connections.find_installation(tx, command.installation_id, share=True)
+    if installation is None or installation.workspace_id != command.workspace_id:
+        raise Problem("installation_not_found")
+    binding = connections.find_binding(tx, command.binding_id, share=True)
+    if binding is None or binding.user_id != actor.user_id or binding.installation_id != installation.id:
+        raise Problem("binding_not_found")
+    conversation = conversations.find_conversation(tx, command.conversation_id, share=True)
+    if (
+        conversation is None
+        or conversation.workspace_id != command.workspace_id
+        or conversation.owner_user_id != actor.user_id
+    ):
+        raise Problem("conversation_not_found")
+    if installation.status == "revoked":
+        raise Problem("installation_revoked")
+    if installation.status != "active":
+        raise Problem("installation_not_active")
+    if not binding.active:
+        raise Problem("binding_not_active")
+    if conversation.status != "active":
+        raise Problem("conversation_closed")
+    if conversation.project_id is None:
+        raise Problem("project_context_required")
+    if conversation.project_id != command.project_id:
+        raise Problem("conversation_context_mismatch")
+    if not connections.usable(installation, channels.get(installation.channel), keyring):
+        raise Problem("credential_unavailable")
+    if not conversations.context_holds(tx, conversation, runs.find_run_scope):
+        raise Problem("conversation_context_mismatch")
+    return installation, binding, conversation
+
+
+def _free_stale_slot(tx: Tx, slot: str) -> None:
+    """Lock the slot's holder; an expired one gives it up, an active one keeps it."""
+    row = store.find_by_slot(tx, slot, lock=True)
+    if row is None:
+        return
+    if row["expires_at"] > tx.now:
+        raise CreateRaced
+    expired = store.end(tx, "expire", row["id"], {})
+    if expired is not None:
+        _record(tx, grant_of(expired), "reply_grant.expired", None)
+
+
+def _activate(tx: Tx, grant: ReplyGrant, installation: Installation, conversation: Conversation) -> None:
+    text = outbox.templates.activation(installation.command_language, conversation.title, grant.expires_at)
+    outbox.take_snapshot(
+        tx,
+        workspace_id=grant.workspace_id,
+        installation_id=installation.id,
+        channel_key=installation.channel,
+        reply_grant_id=grant.id,
+        purpose="activation",
+        chat_id=grant.chat_id,
+        reply_to=None,
+        payload=outbox.text_payload(text),
+        dedupe_key=f"activation:{grant.id}",
+    )
+
+
+def _view(tx: Tx, grant: ReplyGrant, keyring: KeyRing, channels: Channels) -> GrantView:
+    """The read model; `unusable_reason` is what t1b would decide at this instant."""
+    installation = connections.find_installation(tx, grant.installation_id)
+    usable = installation is not None and connections.usable(
+        installation, channels.get(installation.channel), keyring
+    )
+    reason = judge(tx, grant, needs_cursor=True, secrets_usable=usable).reason
+    activation = outbox.find_activation(tx, grant.id)
+    return GrantView(grant, grant.status_at(tx.now), activation.status if activation else None, reason)
+
+
+def _own(tx: Tx, actor: Actor, workspace_id: str, project_id: str, grant_id: str, *, lock: bool = False) -> ReplyGrant:
+    require(tx, actor, workspace_id, Right.READ)
+    project = find_project(tx, workspace_id, project_id)
+    if project is None:
+        raise Problem("reply_grant_not_found")
+    require_gate(tx, actor, project)
+    row = store.find(tx, grant_id, lock=lock)
+    if row is None or row["workspace"] != workspace_id or row["project"] != project_id:
+        raise Problem("reply_grant_not_found")
+    if row["bound_user"] != actor.user_id:
+        raise Problem("reply_grant_not_found")
+    return grant_of(row)
+
+
+def get(
+    tx: Tx, actor: Actor, workspace_id: str, project_id: str, grant_id: str, *, keyring: KeyRing, channels: Channels
+) -> GrantView:
+    """One own grant. Absent and foreign are the same `reply_grant_not_found`."""
+    return _view(tx, _own(tx, actor, workspace_id, project_id, grant_id), keyring, channels)
+
+
+def list_grants(
+    tx: Tx,
+    actor: Actor,
+    workspace_id: str,
+    project_id: str,
+    conversation_id: str,
+    *,
+    limit: int,
+    after: tuple[int, str] | None,
+    keyring: KeyRing,
+    channels: Channels,
+) -> tuple[list[GrantView], tuple[int, str] | None]:
+    """Own grants of one own conversation, newest first; nothing is re-activated by reading."""
+    require(tx, actor, workspace_id, Right.READ)
+    _project(tx, actor, workspace_id, project_id)
+    conversation = conversations.find_conversation(tx, conversation_id)
+    if (
+        conversation is None
+        or conversation.workspace_id != workspace_id
+        or conversation.owner_user_id != actor.user_id
+    ):
+        raise Problem("conversation_not_found")
+    rows, following = store.list_page(tx, project_id, conversation_id, actor.user_id, limit, after)
+    return [_view(tx, grant_of(row), keyring, channels) for row in rows], following
+
+
+def revoke(
+    tx: Tx, actor: Actor, workspace_id: str, project_id: str, grant_id: str, *, keyring: KeyRing, channels: Channels
+) -> GrantView:
+    """Idempotent: one version step, slot cleared, `revoked_at` fixed; terminal states are left alone; needs no key."""
+    grant = _own(tx, actor, workspace_id, project_id, grant_id, lock=True)
+    if grant.status_at(tx.now) == "active":
+        grant = _revoke(tx, grant, actor.user_id)
+    return _view(tx, grant, keyring, channels)
+
+
+def _revoke(tx: Tx, grant: ReplyGrant, actor_id: str) -> ReplyGrant:
+    row = store.end(tx, "revoke", grant.id, {"revoked_at": tx.now, "revoked_by": actor_id})
+    if row is None:
+        return grant
+    revoked = grant_of(row)
+    _record(tx, revoked, "reply_grant.revoked", actor_id)
+    return revoked
+
+
+def expire_due(tx: Tx, limit: int) -> int:
+    """Sweeper: active grants past their time become `expired` and give their slot up."""
+    changed = 0
+    for grant_id in store.past_expiry(tx, limit):
+        row = store.end(tx, "expire", grant_id, {})
+        if row is not None:
+            changed += 1
+            _record(tx, grant_of(row), "reply_grant.expired", None)
+    return changed
+
+
+def set_project_access(
+    tx: Tx, actor: Actor, workspace_id: str, project_id: str, *, access: str, active_reply_grants: str | None
+) -> Project:
+    """Change a project's access. Turning to `administrators` with active grants must say keep or revoke; revoke is in this commit."""
+    require(tx, actor, workspace_id, Right.CONFIGURE)
+    project = find_project(tx, workspace_id, project_id, lock=True)
+    if project is None:
+        raise Problem("project_not_found")
+    require_gate(tx, actor, project)
+    if access == "administrators" and project.access != "administrators":
+        while grants := store.active_of_project(tx, project_id, limits.SCAN_PAGE):
+            living = [row for row in grants if row["expires_at"] > tx.now]
+            if living and active_reply_grants is None:
+                raise Problem("active_reply_grants_required")
+            if active_reply_grants != "revoke":
+                break
+            for row in grants:
+                _revoke(tx, grant_of(row), actor.user_id)
+    set_access_row(tx, project_id, access)
+    record_event(
+        tx,
+        workspace_id=workspace_id,
+        kind=f"project.access_{access}",
+        object_kind="project",
+        object_id=project_id,
+        project_id=project_id,
+        actor_id=actor.user_id,
+    )
+    changed = find_project(tx, workspace_id, project_id)
+    assert changed is not None
+    return changed
+
+
+def timeline(
+    tx: Tx,
+    actor: Actor,
+    workspace_id: str,
+    project_id: str,
+    grant_id: str,
+    *,
+    limit: int,
+    after: tuple[int, str] | None,
+) -> tuple[list[Event], tuple[int, str] | None]:
+    """Content-free events of one grant, newest first: for its owner, or for who works the inbox."""
+    member = require(tx, actor, workspace_id, Right.READ)
+    project = find_project(tx, workspace_id, project_id)
+    if project is None:
+        raise Problem("reply_grant_not_found")
+    require_gate(tx, actor, project)
+    row = store.find(tx, grant_id)
+    if row is None or row["workspace"] != workspace_id or row["project"] != project_id:
+        raise Problem("reply_grant_not_found")
+    if row["bound_user"] != actor.user_id and Right.INBOX_WORK not in member.rights:
+        raise Problem("reply_grant_not_found")
+    return list_events_of_grant(tx, grant_id, limit=limit, after=after)
+
+
+def sole_usable(tx: Tx, installation_id: str, chat_id: str) -> tuple[ReplyGrant | None, bool]:
+    """The chat's only usable grant, and whether there are several (desk.md 6.3, `only_grant`)."""
+    usable: list[ReplyGrant] = []
+    for row in store.active_in_chat(tx, installation_id, chat_id, limits.SCAN_PAGE):
+        grant = grant_of(row)
+        if judge(tx, grant, needs_cursor=True).reason is None:
+            usable.append(grant)
+        if len(usable) > 1:
+            return None, True
+    return (usable[0] if usable else None), False
+
+
+def find_grant(tx: Tx, grant_id: str) -> ReplyGrant | None:
+    """One grant by id, whoever asks."""
+    row = store.find(tx, grant_id)
+    return grant_of(row) if row is not None else None
+
+
+def lock_grant(tx: Tx, grant_id: str) -> None:
+    """Serialise arrivals of one grant (PostgreSQL); the order itself is in the rows."""
+    store.find(tx, grant_id, lock=True)
+
+
+def _record(tx: Tx, grant: ReplyGrant, kind: str, actor_id: str | None) -> None:
+    record_event(
+        tx,
+        workspace_id=grant.workspace_id,
+        kind=kind,
+        object_kind="reply_grant",
+        object_id=grant.id,
+        project_id=grant.project_id,
+        owner_user_id=grant.bound_user_id,
+        reply_grant_id=grant.id,
+        actor_id=actor_id,
+    )

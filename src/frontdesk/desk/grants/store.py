@@ -1,0 +1,112 @@
+"""Statements of the grants room, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import RowMapping, select, update
+
+from frontdesk.desk.grants.machine import REPLY_GRANT
+from frontdesk.desk.grants.tables import REPLY_GRANTS
+from frontdesk.storage.conflict import try_insert
+from frontdesk.storage.guarded import transition
+from frontdesk.storage.paging import page
+from frontdesk.storage.tx import Tx, for_share, for_update
+
+R = REPLY_GRANTS.c
+
+
+def find(tx: Tx, grant_id: str, *, share: bool = False, lock: bool = False) -> RowMapping | None:
+    """One reply grant by id."""
+    statement = select(REPLY_GRANTS).where(R.id == grant_id)
+    if lock:
+        statement = for_update(statement)
+    elif share:
+        statement = for_share(statement)
+    return tx.find(statement)
+
+
+def find_by_creator_key(tx: Tx, workspace_id: str, project_id: str, user_id: str, request_id: str) -> RowMapping | None:
+    """The grant of an idempotency key."""
+    return tx.find(
+        select(REPLY_GRANTS).where(
+            R.workspace == workspace_id,
+            R.project == project_id,
+            R.created_by == user_id,
+            R.create_request_id == request_id,
+        )
+    )
+
+
+def find_by_slot(tx: Tx, slot: str, *, lock: bool = False) -> RowMapping | None:
+    """The active holder of a slot."""
+    statement = select(REPLY_GRANTS).where(R.active_slot == slot)
+    return tx.find(for_update(statement) if lock else statement)
+
+
+def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
+    """Insert a grant; False where its creator key or slot is taken."""
+    return try_insert(tx, REPLY_GRANTS, values)
+
+
+def end(tx: Tx, event: str, grant_id: str, values: Mapping[str, Any]) -> RowMapping | None:
+    """revoke | expire: one version step, slot cleared."""
+    return transition(
+        tx,
+        REPLY_GRANTS,
+        REPLY_GRANT,
+        event,
+        grant_id,
+        values={"active_slot": None, "version": R.version + 1, **values},
+    )
+
+
+def advance_cursor(tx: Tx, grant_id: str, expected: int) -> bool:
+    """Compare-and-set N → N+1, whatever the grant's state: the turn it belongs to is committed with it."""
+    statement = (
+        update(REPLY_GRANTS)
+        .where(R.id == grant_id, R.cursor == expected)
+        .values(cursor=expected + 1, updated_at=tx.now)
+    )
+    return tx.execute(statement).rowcount == 1
+
+
+def active_in_chat(tx: Tx, installation_id: str, chat_id: str, limit: int) -> Sequence[RowMapping]:
+    """Active, unexpired grants of one chat."""
+    return tx.rows(
+        select(REPLY_GRANTS)
+        .where(R.installation == installation_id, R.chat_id == chat_id, R.status == "active", R.expires_at > tx.now)
+        .order_by(R.created_at.desc(), R.id.desc())
+        .limit(limit)
+    )
+
+
+def active_of_project(tx: Tx, project_id: str, limit: int) -> Sequence[RowMapping]:
+    """Active grants of one project, locked."""
+    return tx.rows(
+        for_update(
+            select(REPLY_GRANTS)
+            .where(R.project == project_id, R.status == "active")
+            .order_by(R.created_at, R.id)
+            .limit(limit)
+        )
+    )
+
+
+def past_expiry(tx: Tx, limit: int) -> Sequence[str]:
+    """Ids of active grants whose time is over."""
+    rows = tx.rows(
+        select(R.id).where(R.status == "active", R.expires_at <= tx.now).order_by(R.expires_at, R.id).limit(limit)
+    )
+    return [row["id"] for row in rows]
+
+
+def list_page(
+    tx: Tx, project_id: str, conversation_id: str, user_id: str, limit: int, after: tuple[int, str] | None
+) -> tuple[Sequence[RowMapping], tuple[int, str] | None]:
+    """Own grants of one conversation, newest first."""
+    statement = select(REPLY_GRANTS).where(
+        R.project == project_id, R.conversation == conversation_id, R.bound_user == user_id
+    )
+    return page(tx, REPLY_GRANTS, statement, limit, after)

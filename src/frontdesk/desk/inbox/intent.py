@@ -1,0 +1,67 @@
+"""What a message's text is: a binding command, a claim, credential-looking text, or an ordinary reply. Pure.
+
+Detection works on a normalised head and on token shapes anywhere, so that white space, zero-width characters, full-width
+letters and a leading mention can't smuggle a one-time secret into stored text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Final
+
+from frontdesk.kernel.secret_shapes import find_secret_shape
+
+BINDING_WORDS: Final = ("绑定", "/bind")
+CLAIM_WORDS: Final = ("领取", "/claim")
+BINDING_TEXT: Final = "[binding]"
+CLAIM_TEXT: Final = "[artifact claim]"
+NOT_KEPT: Final = "[not kept]"
+
+_CLAIM_TOKEN: Final = re.compile(r"fdc_[A-Za-z0-9_-]{32}")
+_BINDING_TOKEN: Final = re.compile(r"fdb_[0-9A-HJKMNP-TV-Z]{20}", re.IGNORECASE)
+_SKIPPED: Final = re.compile(r"(?:\s|@_user_1(?![0-9])|@_all(?![A-Za-z0-9_]))+")
+_INVISIBLE: Final = dict.fromkeys(
+    [0x00AD, 0x034F, 0x061C, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """`kind` is binding | artifact_claim | reply | credential; `code` is the one-time secret found, where one is."""
+
+    kind: str
+    code: str | None = field(default=None, repr=False)
+
+
+def plain(text: str) -> str:
+    """NFKC without invisible characters: for detection alone, never stored and never given to a runner."""
+    return unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
+
+
+def head(text: str) -> str:
+    """`plain` text without leading white space and mention placeholders."""
+    normal = plain(text)
+    match = _SKIPPED.match(normal)
+    return normal[match.end() :] if match else normal
+
+
+def detect(text: str) -> Intent:
+    """Classify a message. A claim wins over a binding where both shapes occur: neither is stored either way."""
+    start = head(text)
+    normal = plain(text)
+    claim = _CLAIM_TOKEN.search(normal)
+    if claim or _starts(start, CLAIM_WORDS):
+        return Intent("artifact_claim", claim.group() if claim else None)
+    binding = _BINDING_TOKEN.search(normal)
+    if binding or _starts(start, BINDING_WORDS):
+        return Intent("binding", binding.group() if binding else None)
+    if find_secret_shape(text) or find_secret_shape(normal):
+        return Intent("credential")
+    return Intent("reply")
+
+
+def _starts(start: str, words: tuple[str, ...]) -> bool:
+    lowered = start.lower()
+    return any(lowered.startswith(word) for word in words)

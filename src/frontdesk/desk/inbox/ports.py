@@ -1,0 +1,35 @@
+"""What the inbox's steps need from outside a transaction, handed in once by the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frontdesk.desk import connections
+from frontdesk.desk.connections.channel import Channel, Channels
+from frontdesk.desk.conversations.request import Briefer
+from frontdesk.desk.conversations.runner import Runner
+from frontdesk.kernel.errors import Defect
+from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Channels, keys, runners and the settings that decide how a receipt ends."""
+
+    channels: Channels
+    keyring: KeyRing
+    runners: Mapping[str, Runner]
+    default_runner: str
+    briefer: Briefer
+    failure_notices: bool
+    oversize_answer: str
+    public_url: str
+
+    def channel_of(self, tx: Tx, installation_id: str) -> Channel:
+        """The channel of an installation; one the registry does not know is a defect of the set-up."""
+        installation = connections.find_installation(tx, installation_id)
+        if installation is None or installation.channel not in self.channels:
+            raise Defect("a receipt names an installation or channel that is not there")
+        return self.channels[installation.channel]

@@ -1,0 +1,188 @@
+"""Statements of the inbox, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, and_, exists, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
+from frontdesk.desk.inbox.tables import RECEIPTS
+from frontdesk.kernel.machine import Lease
+from frontdesk.storage.conflict import try_insert
+from frontdesk.storage.guarded import Take, renew, transition
+from frontdesk.storage.paging import page
+from frontdesk.storage.tx import Tx, for_update
+
+R = RECEIPTS.c
+
+
+def find(tx: Tx, receipt_id: str, *, lock: bool = False) -> RowMapping | None:
+    """One receipt by id."""
+    statement = select(RECEIPTS).where(R.id == receipt_id)
+    return tx.find(for_update(statement) if lock else statement)
+
+
+def find_by_message(tx: Tx, installation_id: str, message_id: str) -> RowMapping | None:
+    """The receipt of a provider message: what deduplicates."""
+    return tx.find(
+        select(R.id, R.status, R.error_code, R.request_hash).where(
+            R.installation == installation_id, R.provider_message_id == message_id
+        )
+    )
+
+
+def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
+    """Insert a receipt; False where the message is known."""
+    return try_insert(tx, RECEIPTS, values)
+
+
+def count_from_sender(tx: Tx, installation_id: str, sender_id: str, since: int) -> int:
+    """Messages of one sender since a moment, refused ones included."""
+    return tx.count(
+        select(func.count()).where(
+            R.installation == installation_id, R.sender_id == sender_id, R.created_at > since
+        )
+    )
+
+
+def count_wrong_codes(tx: Tx, workspace_id: str, installation_id: str, chat_id: str, since: int) -> tuple[int, int]:
+    """Wrong binding codes since a moment: in this chat, in the whole installation."""
+    wrong = and_(
+        R.workspace == workspace_id,
+        R.created_at > since,
+        R.installation == installation_id,
+        R.intent == "binding",
+        R.error_code == "binding_challenge_invalid",
+    )
+    row = tx.find(
+        select(
+            func.count().label("all"),
+            func.count().filter(R.chat_id == chat_id).label("chat"),
+        ).where(wrong)
+    )
+    return (row["chat"], row["all"]) if row is not None else (0, 0)
+
+
+def open_of_grant(tx: Tx, grant_id: str) -> tuple[int, int]:
+    """How many receipts of a grant are open, and the newest arrival among them (0 where none)."""
+    row = tx.find(
+        select(func.count().label("open"), func.max(R.created_at).label("newest")).where(
+            R.reply_grant == grant_id, R.status.in_(OPEN)
+        )
+    )
+    assert row is not None
+    return row["open"], row["newest"] or 0
+
+
+def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """Due receipts that no earlier open receipt of their grant stands before, oldest due first."""
+    earlier = RECEIPTS.alias("earlier")
+    e = earlier.c
+    blocked = exists().where(
+        e.reply_grant == R.reply_grant,
+        e.status.in_(OPEN),
+        e.execution == "work",
+        or_(e.created_at < R.created_at, and_(e.created_at == R.created_at, e.id < R.id)),
+    )
+    return tx.rows(
+        select(R.id, R.attempt_count, R.reply_grant)
+        .where(R.status.in_(WAITING), R.not_before <= tx.now, R.execution == "work", ~blocked)
+        .order_by(R.not_before, R.created_at, R.id)
+        .limit(limit)
+    )
+
+
+def lapsed(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """Receipts in work whose lease has passed."""
+    return tx.rows(
+        select(R.id, R.attempt_count)
+        .where(R.status == "processing", R.lease_expires_at <= tx.now)
+        .order_by(R.lease_expires_at, R.id)
+        .limit(limit)
+    )
+
+
+def move(
+    tx: Tx,
+    event: str,
+    receipt_id: str,
+    *,
+    lease: Lease | None = None,
+    take: Take | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> RowMapping | None:
+    """One guarded transition of a receipt."""
+    return transition(tx, RECEIPTS, RECEIPT, event, receipt_id, lease=lease, take=take, values=values)
+
+
+def try_claim(tx: Tx, receipt_id: str, take: Take, values: Mapping[str, Any]) -> tuple[RowMapping | None, bool]:
+    """Claim behind a savepoint: (row, busy). Busy: the partial unique index says that the grant has a receipt in work."""
+    try:
+        with tx.conn.begin_nested():
+            return move(tx, "claim", receipt_id, take=take, values=values), False
+    except IntegrityError:
+        return None, True
+
+
+def renew_lease(tx: Tx, receipt_id: str, lease: Lease, expires_at: int) -> bool:
+    """Extend a live lease of a receipt in work."""
+    return renew(tx, RECEIPTS, ("processing",), receipt_id, lease, expires_at)
+
+
+def set_turn(tx: Tx, receipt_id: str, lease: Lease, turn_id: str) -> bool:
+    """Name the receipt's turn, fenced."""
+    statement = (
+        update(RECEIPTS)
+        .where(
+            R.id == receipt_id,
+            R.status == "processing",
+            R.lease_owner == lease.owner,
+            R.lease_generation == lease.generation,
+        )
+        .values(turn=turn_id, updated_at=tx.now)
+    )
+    return tx.execute(statement).rowcount == 1
+
+
+def make_next_due(tx: Tx, grant_id: str) -> bool:
+    """Make the grant's next waiting receipt due now, not a scan interval later."""
+    row = tx.find(
+        select(R.id)
+        .where(R.reply_grant == grant_id, R.status.in_(WAITING))
+        .order_by(R.created_at, R.id)
+        .limit(1)
+    )
+    if row is None:
+        return False
+    statement = (
+        update(RECEIPTS)
+        .where(
+            R.id == row["id"],
+            R.not_before > tx.now,
+            R.error_code.in_(("reply_grant_busy", "conversation_busy")),
+        )
+        .values(not_before=tx.now, updated_at=tx.now)
+    )
+    tx.execute(statement)
+    return True
+
+
+def list_page(
+    tx: Tx, conditions: Sequence[ColumnElement[bool]], limit: int, after: tuple[int, str] | None
+) -> tuple[Sequence[RowMapping], tuple[int, str] | None]:
+    """One page of receipts, newest first."""
+    return page(tx, RECEIPTS, select(RECEIPTS).where(*conditions), limit, after)
+
+
+def count_by_status(tx: Tx) -> Sequence[RowMapping]:
+    """Rows by status and code."""
+    return tx.rows(select(R.status, R.error_code, func.count().label("rows")).group_by(R.status, R.error_code))
+
+
+def oldest_open(tx: Tx) -> int | None:
+    """Arrival of the oldest open receipt."""
+    row = tx.find(select(func.min(R.created_at).label("oldest")).where(R.status.in_(OPEN)))
+    return row["oldest"] if row is not None else None

@@ -1,0 +1,203 @@
+"""The worker's half of receipts: claim (t1), begin (t1b), run (t2), commit (t3), deliver (t4), or fail (tF).
+
+No transaction is open while a runner works. A heartbeat renews the lease each third of it; once a renewal touches no row the
+work is lost: the runner is cancelled and whatever it returns is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from frontdesk.desk.conversations import answering
+from frontdesk.desk.conversations.runner import Failed, Result
+from frontdesk.desk.inbox import claiming, working
+from frontdesk.desk.inbox.claiming import Claim
+from frontdesk.desk.inbox.model import Receipt
+from frontdesk.desk.inbox.ports import Parts
+from frontdesk.desk.inbox.working import Begun
+from frontdesk.kernel.clock import SECOND
+from frontdesk.kernel.errors import DatabaseBusy, StaleFence
+from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.storage.database import Database
+from frontdesk.storage.tx import Tx
+
+T = TypeVar("T")
+
+log = structlog.get_logger("frontdesk.inbox")
+
+WRITE_TRIES = 4
+WRITE_PAUSE_S = 0.5
+
+
+@dataclass(slots=True)
+class _Hold:
+    """What the heartbeat tells the work: cancel, because the lease is lost or because a person said stop."""
+
+    cancel: asyncio.Event
+    lost: bool = False
+
+
+class ReceiptWorker:
+    """Works on receipts until stopped. One instance per process; `owner` is unique to its start."""
+
+    def __init__(
+        self,
+        database: Database,
+        parts: Parts,
+        *,
+        owner: str,
+        lease_us: int,
+        capacity: int,
+        failpoints: Failpoints,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database = database
+        self._parts = parts
+        self._owner = owner
+        self._lease_us = lease_us
+        self._capacity = capacity
+        self._failpoints = failpoints
+        self._on_lost = on_lost
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cancels: set[asyncio.Event] = set()
+        self._accepting = True
+
+    @property
+    def accepting(self) -> bool:
+        """True while new work is claimed."""
+        return self._accepting
+
+    @property
+    def busy(self) -> int:
+        """Receipts being worked on by this process."""
+        return len(self._tasks)
+
+    async def step(self) -> int:
+        """Claim what fits and start it. Returns how many were started; 0 means: nothing due or no room."""
+        room = self._capacity - len(self._tasks)
+        if not self._accepting or room <= 0:
+            return 0
+        order = Claim(self._owner, self._lease_us, room)
+        claimed = await self._database.write(
+            lambda tx: claiming.claim(tx, order, self._parts, lambda: self._failpoints.hit("t1.before"))
+        )
+        if claimed:
+            self._failpoints.hit("t1.after")
+        for receipt in claimed:
+            self._spawn(self._work(receipt), receipt.id)
+        return len(claimed)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"receipt {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim nothing more; work that ends within the grace ends normally, then turns are cancelled and end by tF."""
+        self._accepting = False
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=grace_s)
+        for cancel in list(self._cancels):
+            cancel.set()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _work(self, receipt: Receipt) -> None:
+        try:
+            await self._turn(receipt)
+        except StaleFence:
+            self._on_lost()
+            log.info("inbox.lease_lost", operation="desk.inbox.work", id=receipt.id)
+        except DatabaseBusy:
+            log.warning("inbox.database_busy", operation="desk.inbox.work", id=receipt.id)
+        except Exception as error:  # the top of one receipt's work: a defect here must not end the others
+            log.error("inbox.defect", operation="desk.inbox.work", id=receipt.id, code=type(error).__name__)
+
+    async def _turn(self, receipt: Receipt) -> None:
+        begun = await self._begin(receipt)
+        if begun is None:
+            return
+        result = await self._run(begun)
+        if result is None:
+            self._on_lost()
+            return
+        if isinstance(result, Failed):
+            failed = result
+            self._failpoints.hit("tF.before")
+            await self._write(lambda tx: working.fail_turn(tx, begun, failed, self._parts))
+            self._failpoints.hit("tF.after")
+            return
+        answered = result
+        self._failpoints.hit("t3.before")
+        turn = await self._write(lambda tx: working.commit_answer(tx, begun, answered))
+        self._failpoints.hit("t3.after")
+        if turn is None:
+            return
+        self._failpoints.hit("t4.before")
+        await self._write(lambda tx: working.deliver(tx, begun, turn, self._parts))
+        self._failpoints.hit("t4.after")
+
+    async def _begin(self, receipt: Receipt) -> Begun | None:
+        self._failpoints.hit("t1b.before")
+        try:
+            begun = await self._write(lambda tx: working.begin(tx, receipt, self._parts))
+        except (StaleFence, DatabaseBusy):
+            raise
+        except Exception as error:
+            # Nothing of the turn exists, so another try is safe; the cap makes a poisonous receipt end visibly.
+            log.error("inbox.begin_failed", operation="desk.inbox.work", id=receipt.id, code=type(error).__name__)
+            await self._write(lambda tx: working.retry(tx, receipt, "connector_processing_failed"))
+            return None
+        if begun is not None:
+            self._failpoints.hit("t1b.after")
+        return begun
+
+    async def _run(self, begun: Begun) -> Result | None:
+        """t2. None: the lease was lost meanwhile and the result is dropped."""
+        hold = _Hold(asyncio.Event())
+        self._cancels.add(hold.cancel)
+        heart = asyncio.get_running_loop().create_task(self._beat(begun.receipt, hold), name="heartbeat")
+        self._failpoints.hit("t2.before")
+        try:
+            result = await answering.answer(self._parts.runners, begun.runner_name, begun.request, hold.cancel)
+        finally:
+            # Stopped and awaited before anything releases the lease: no renewal follows the release commit (DESK-379).
+            heart.cancel()
+            await asyncio.wait({heart})
+            self._cancels.discard(hold.cancel)
+        self._failpoints.hit("t2.after")
+        return None if hold.lost else result
+
+    async def _beat(self, receipt: Receipt, hold: _Hold) -> None:
+        pause_s = self._lease_us / 3 / SECOND
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                ours, stop = await self._database.write(lambda tx: working.renew(tx, receipt, self._lease_us))
+            except DatabaseBusy:
+                continue
+            except Exception as error:  # a renewal that fails is a lease that may lapse: the fence decides, not we
+                log.error("inbox.renewal_failed", operation="desk.inbox.renew", id=receipt.id, code=type(error).__name__)
+                continue
+            if not ours:
+                hold.lost = True
+                hold.cancel.set()
+                return
+            if stop:
+                hold.cancel.set()
+
+    async def _write(self, fn: Callable[[Tx], T]) -> T:
+        """A fenced write, repeated while the database is busy: nothing was done, and the fence still decides."""
+        for attempt in range(1, WRITE_TRIES + 1):
+            try:
+                return await self._database.write(fn)
+            except DatabaseBusy:
+                if attempt == WRITE_TRIES:
+                    raise
+                await asyncio.sleep(WRITE_PAUSE_S)
+        raise DatabaseBusy

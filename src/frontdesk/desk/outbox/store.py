@@ -1,0 +1,181 @@
+"""Statements of the outbox, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Select, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from frontdesk.desk.outbox.machine import DELIVERY, WAITING
+from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
+from frontdesk.kernel.machine import Lease
+from frontdesk.storage.conflict import try_insert
+from frontdesk.storage.guarded import Take, transition
+from frontdesk.storage.paging import page
+from frontdesk.storage.tx import Tx, for_update
+
+D = DELIVERIES.c
+
+
+def insert_delivery(tx: Tx, values: Mapping[str, Any]) -> bool:
+    """Insert a snapshot; False where a uniqueness rule (dedupe key, receipt, slot) refused it."""
+    return try_insert(tx, DELIVERIES, values)
+
+
+def find_by_dedupe_key(tx: Tx, key: str) -> RowMapping | None:
+    """The delivery that holds a dedupe key."""
+    return tx.find(select(DELIVERIES).where(D.dedupe_key == key))
+
+
+def find(tx: Tx, delivery_id: str, *, lock: bool = False) -> RowMapping | None:
+    """One delivery by id."""
+    statement = select(DELIVERIES).where(D.id == delivery_id)
+    return tx.find(for_update(statement) if lock else statement)
+
+
+def find_of_receipt(tx: Tx, receipt_id: str) -> RowMapping | None:
+    """The one delivery of a receipt."""
+    return tx.find(select(DELIVERIES).where(D.receipt == receipt_id))
+
+
+def find_by_message_ids(tx: Tx, installation_id: str, message_ids: Sequence[str]) -> Sequence[RowMapping]:
+    """Deliveries that the provider knows under these message ids."""
+    return tx.rows(
+        select(D.id, D.reply_grant, D.chat_id, D.status, D.provider_message_id, D.artifact_grant).where(
+            D.installation == installation_id, D.provider_message_id.in_(message_ids)
+        )
+    )
+
+
+def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
+    """Waiting deliveries that are due, oldest due first, after a fair cursor."""
+    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now)
+    if after is not None:
+        statement = statement.where(
+            (D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1]))
+        )
+    return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
+
+
+def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """Deliveries whose lease has passed, oldest first."""
+    return tx.rows(
+        select(D.id, D.status)
+        .where(D.status.in_(("connecting", "sending")), D.lease_expires_at <= tx.now)
+        .order_by(D.lease_expires_at, D.id)
+        .limit(limit)
+    )
+
+
+def aged_ids(tx: Tx, born_before: int, limit: int) -> Sequence[str]:
+    """Waiting deliveries older than the stale-send limit."""
+    rows = tx.rows(
+        select(D.id).where(D.status.in_(WAITING), D.created_at <= born_before).order_by(D.created_at).limit(limit)
+    )
+    return [row["id"] for row in rows]
+
+
+def move(
+    tx: Tx,
+    event: str,
+    delivery_id: str,
+    *,
+    lease: Lease | None = None,
+    take: Take | None = None,
+    values: Mapping[str, Any] | None = None,
+    where: Sequence[ColumnElement[bool]] = (),
+) -> RowMapping | None:
+    """One guarded transition of a delivery."""
+    return transition(
+        tx, DELIVERIES, DELIVERY, event, delivery_id, lease=lease, take=take, values=values, where=where
+    )
+
+
+def store_upload_key(tx: Tx, delivery_id: str, lease: Lease, key: str) -> bool:
+    """Keep the provider's file key, fenced; later attempts reuse it."""
+    statement = (
+        update(DELIVERIES)
+        .where(
+            D.id == delivery_id,
+            D.status == "connecting",
+            D.lease_owner == lease.owner,
+            D.lease_generation == lease.generation,
+        )
+        .values(upload_key=key, updated_at=tx.now)
+    )
+    return tx.execute(statement).rowcount == 1
+
+
+def store_read_back(tx: Tx, delivery_id: str, result: str) -> None:
+    """Note one look into the provider's history; changes no state."""
+    tx.execute(
+        update(DELIVERIES)
+        .where(D.id == delivery_id)
+        .values(
+            read_back_at=tx.now,
+            read_back_result=result,
+            read_back_attempts=D.read_back_attempts + 1,
+            updated_at=tx.now,
+        )
+    )
+
+
+def insert_settlement(tx: Tx, values: Mapping[str, Any]) -> bool:
+    """Insert the one settlement of a delivery; False where it has one."""
+    return try_insert(tx, SETTLEMENTS, values)
+
+
+def find_settlement(tx: Tx, delivery_id: str) -> RowMapping | None:
+    """The settlement of a delivery."""
+    return tx.find(select(SETTLEMENTS).where(SETTLEMENTS.c.delivery == delivery_id))
+
+
+def list_page(
+    tx: Tx, conditions: Sequence[ColumnElement[bool]], limit: int, after: tuple[int, str] | None
+) -> tuple[Sequence[RowMapping], tuple[int, str] | None]:
+    """One page of deliveries, newest first."""
+    return page(tx, DELIVERIES, select(DELIVERIES).where(*conditions), limit, after)
+
+
+def next_free_at(tx: Tx, channel: str, app_id: str, chat_id: str) -> int:
+    """When the chat's next slot is free, its row locked (made where absent)."""
+    now = tx.now
+    values = {
+        "channel": channel,
+        "app_id": app_id,
+        "chat_id": chat_id,
+        "next_free_at": now,
+        "created_at": now,
+        "updated_at": now,
+    }
+    insert = postgresql.insert if tx.conn.dialect.name == "postgresql" else sqlite.insert
+    tx.execute(insert(CHAT_PACING).values(values).on_conflict_do_nothing())
+    statement: Select[Any] = select(CHAT_PACING.c.next_free_at).where(*_pace_key(channel, app_id, chat_id))
+    return tx.count(for_update(statement))
+
+
+def reserve_slot(tx: Tx, channel: str, app_id: str, chat_id: str, next_free: int) -> None:
+    """Move the chat's next free slot."""
+    tx.execute(
+        update(CHAT_PACING)
+        .where(*_pace_key(channel, app_id, chat_id))
+        .values(next_free_at=next_free, updated_at=tx.now)
+    )
+
+
+def _pace_key(channel: str, app_id: str, chat_id: str) -> tuple[ColumnElement[bool], ...]:
+    column = CHAT_PACING.c
+    return (column.channel == channel, column.app_id == app_id, column.chat_id == chat_id)
+
+
+def count_by_status(tx: Tx) -> Sequence[RowMapping]:
+    """Rows by status and code."""
+    return tx.rows(select(D.status, D.error_code, func.count().label("rows")).group_by(D.status, D.error_code))
+
+
+def oldest_waiting(tx: Tx) -> int | None:
+    """Birth of the oldest waiting delivery."""
+    row = tx.find(select(func.min(D.created_at).label("oldest")).where(D.status.in_(WAITING)))
+    return row["oldest"] if row is not None else None

@@ -1,0 +1,213 @@
+"""The transactions of sending: t5 (authorise and claim), the slot, t7 (re-authorise and `sending`), t9 (what became of it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from frontdesk.desk import connections, grants, inbox, outbox
+from frontdesk.desk.connections.channel import (
+    Channel,
+    Installed,
+    NotSent,
+    Outcome,
+    OutboundFile,
+    OutboundMessage,
+    RefusedFinal,
+    RefusedRetry,
+    Sent,
+)
+from frontdesk.desk.inbox.ports import Parts
+from frontdesk.desk.outbox import Delivery, Slot
+from frontdesk.kernel import limits
+from frontdesk.kernel.errors import Defect, StaleFence
+from frontdesk.kernel.secretbox import CredentialUnavailable
+from frontdesk.storage.tx import Tx
+
+NEEDS_CURSOR = ("activation", *outbox.REPLIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One claimed delivery with what connect may know."""
+
+    delivery: Delivery
+    installed: Installed = field(repr=False)
+    channel_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who claims, for how long, up to how many, and the age past which nothing is sent any more."""
+
+    owner: str
+    lease_us: int
+    age_max_us: int
+    limit: int
+
+
+def claim_due(tx: Tx, order: Order, parts: Parts, found_work: Callable[[], None] = lambda: None) -> list[Attempt]:
+    """t5 for as many as fit. Each waiting delivery is aged, judged, checked for usable secrets, then claimed.
+
+    A delivery without authority fails here and its receipt with it; the channel is not even built.
+    """
+    claimed: list[Attempt] = []
+    due = outbox.due(tx, limits.SCAN_PAGE)
+    if due:
+        found_work()
+    for delivery_id, _ in due:
+        if len(claimed) >= order.limit:
+            break
+        delivery = outbox.find_delivery(tx, delivery_id)
+        if delivery is None or delivery.status not in ("pending", "retryable_failed"):
+            continue
+        attempt = _claim(tx, delivery, order, parts)
+        if attempt is not None:
+            claimed.append(attempt)
+    return claimed
+
+
+def _claim(tx: Tx, delivery: Delivery, order: Order, parts: Parts) -> Attempt | None:
+    if tx.now - delivery.created_at > order.age_max_us:
+        outbox.expire(tx, delivery.id)
+        return None
+    reason = _reason(tx, delivery)
+    if reason is not None:
+        _forbid(tx, delivery, reason)
+        return None
+    claimed = outbox.claim(tx, delivery, order.owner, order.lease_us)
+    if claimed is None:
+        return None
+    installation = connections.find_installation(tx, claimed.installation_id)
+    if installation is None or installation.channel not in parts.channels:
+        raise Defect("a delivery names an installation or channel that is not there")
+    channel = parts.channels[installation.channel]
+    try:
+        credentials = connections.credentials_of(installation, channel, parts.keyring, needed=("app_secret",))
+    except CredentialUnavailable:
+        outbox.connect_failed(tx, claimed, "credential_unavailable")
+        return None
+    code = refused_locally(claimed, channel)
+    if code is not None:
+        outbox.refuse(tx, claimed, code)
+        return None
+    installed = Installed(
+        installation.id, installation.app_id, installation.tenant_key, installation.target_url, credentials
+    )
+    return Attempt(claimed, installed, installation.channel)
+
+
+def refused_locally(delivery: Delivery, channel: Channel) -> str | None:
+    """Limits that are checked before any network call: the final body's size, a file's size, the uuid's length."""
+    if delivery.payload_kind == "text":
+        too_long = channel.text_body_bytes(delivery.text or "") > channel.limits.text_bytes_max
+        return "answer_too_long" if too_long else None
+    size = len(delivery.payload_bytes or b"")
+    return None if 1 <= size <= channel.limits.file_bytes_max else "not_supported"
+
+
+def _reason(tx: Tx, delivery: Delivery) -> str | None:
+    grant = grants.read_grant(tx, delivery.reply_grant_id)
+    facts = inbox.find_facts(tx, delivery.receipt_id) if delivery.receipt_id is not None else None
+    return grants.judge(
+        tx, grant, needs_cursor=delivery.purpose in NEEDS_CURSOR, receipt=facts
+    ).reason
+
+
+def _forbid(tx: Tx, delivery: Delivery, reason: str) -> None:
+    code = grants.lost_code(reason)
+    if outbox.forbid(tx, delivery, code) is not None and delivery.receipt_id is not None:
+        inbox.revoke_completed(tx, delivery.receipt_id, code)
+
+
+def note_connected(tx: Tx, attempt: Attempt) -> None:
+    """A connect came about: clears a cause it disproves, sets `last_ready_at` at most once a minute."""
+    connections.note_connect_result(tx, attempt.installed.installation_id, ok=True, code=None)
+
+
+def connect_failed(
+    tx: Tx, attempt: Attempt, code: str, *, wait_us: int | None, provider_code: int | None, final: bool
+) -> None:
+    """The attempt ends before anything was sent; the installation keeps the cause in the same commit."""
+    if code == "upload_failed" or code in ("rate_limited", "provider_token_rejected"):
+        cause = None
+    else:
+        cause = code
+    if final:
+        ended = outbox.refuse(tx, attempt.delivery, code, provider_code)
+    else:
+        # A connection's own cause is kept on the installation; the delivery says that connect failed (desk.md 4.6).
+        row_code = "connect_failed" if code == "provider_credentials_rejected" else code
+        ended = outbox.connect_failed(
+            tx, attempt.delivery, row_code, wait_us=wait_us, provider_code=provider_code
+        )
+    if ended is not None and cause in ("connect_failed", "provider_credentials_rejected"):
+        connections.note_connect_result(tx, attempt.installed.installation_id, ok=False, code=cause)
+
+
+def reserve(tx: Tx, attempt: Attempt) -> Slot:
+    """Take the chat's slot; too far away: the attempt is given back in the same commit."""
+    delivery = attempt.delivery
+    slot = outbox.reserve_slot(tx, attempt.channel_key, attempt.installed.app_id, delivery.chat_id)
+    if not slot.reserved and outbox.postpone(tx, delivery, slot.at) is None:
+        raise StaleFence
+    return slot
+
+
+def begin_sending(tx: Tx, attempt: Attempt, lease_us: int) -> Delivery | None:
+    """t7: authority, fence and expiry are read anew; connecting → sending with a full lease. None: it ended here.
+
+    Raises `StaleFence` where the lease is lost or has lapsed. Committed before the wire request begins.
+    """
+    current = outbox.find_delivery(tx, attempt.delivery.id)
+    if current is None or current.status != "connecting" or current.lease.generation != attempt.delivery.lease.generation:
+        raise StaleFence
+    reason = _reason(tx, attempt.delivery)
+    if reason is not None:
+        _forbid(tx, current, reason)
+        return None
+    sending = outbox.begin(tx, attempt.delivery, lease_us)
+    if sending is None:
+        raise StaleFence
+    return sending
+
+
+def conclude(tx: Tx, delivery: Delivery, outcome: Outcome) -> str:
+    """t9: what the one wire request brought, fenced. Raises `StaleFence`: the late result is dropped, recovery decides."""
+    if isinstance(outcome, Sent):
+        ended = outbox.confirm(tx, delivery, outcome.message_id, outcome.created_ms)
+    elif isinstance(outcome, RefusedFinal):
+        ended = outbox.refused_by_provider(tx, delivery, outcome.code, outcome.provider_code)
+    elif isinstance(outcome, RefusedRetry):
+        wait_us = None if outcome.wait_ms is None else outcome.wait_ms * 1000
+        ended = outbox.not_sent(tx, delivery, outcome.code, wait_us=wait_us, provider_code=outcome.provider_code)
+    elif isinstance(outcome, NotSent):
+        ended = outbox.not_sent(tx, delivery, outcome.code)
+    else:
+        ended = outbox.lose(tx, delivery, outcome.provider_code)
+    if ended is None:
+        raise StaleFence
+    return ended.status
+
+
+def message_of(delivery: Delivery, upload_key: str | None, start_before_us: int | None) -> OutboundMessage:
+    """The immutable snapshot as the channel takes it."""
+    return OutboundMessage(
+        operation_id=delivery.operation_id,
+        provider_uuid=delivery.provider_uuid,
+        chat_id=delivery.chat_id,
+        reply_to=delivery.reply_to,
+        text=delivery.text if delivery.payload_kind == "text" else None,
+        upload_key=upload_key,
+        file=file_of(delivery),
+        start_before_us=start_before_us,
+    )
+
+
+def file_of(delivery: Delivery) -> OutboundFile | None:
+    """The file of a delivery that carries one."""
+    if delivery.payload_kind == "text" or delivery.payload_bytes is None:
+        return None
+    return OutboundFile(
+        delivery.file_name or "answer.md", delivery.media_type or "application/octet-stream", delivery.payload_bytes
+    )

@@ -1,0 +1,215 @@
+"""The worker's half of deliveries: connect (t6) and the one wire request (t8), between fenced transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+
+from frontdesk.desk import outbox
+from frontdesk.desk.connections.channel import Channel, ConnectFailed, Session, Unknown
+from frontdesk.desk.inbox.ports import Parts
+from frontdesk.desk.outbox import Delivery
+from frontdesk.desk.sending import steps
+from frontdesk.desk.sending.steps import Attempt, Order
+from frontdesk.kernel import limits
+from frontdesk.kernel.clock import SECOND, Clock
+from frontdesk.kernel.errors import DatabaseBusy, StaleFence
+from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.storage.database import Database
+from frontdesk.storage.tx import Tx
+
+T = TypeVar("T")
+
+log = structlog.get_logger("frontdesk.sending")
+
+WRITE_TRIES = 4
+WRITE_PAUSE_S = 0.5
+
+
+class DeliveryWorker:
+    """Sends deliveries until stopped. One instance per process."""
+
+    def __init__(
+        self,
+        database: Database,
+        parts: Parts,
+        *,
+        clock: Clock,
+        owner: str,
+        lease_us: int,
+        age_max_us: int,
+        failpoints: Failpoints,
+        capacity: int = limits.WORKER_DELIVERIES,
+        on_lost: Callable[[], None] = lambda: None,
+        on_wire: Callable[[str], None] = lambda outcome: None,
+    ) -> None:
+        self._database = database
+        self._parts = parts
+        self._clock = clock
+        self._owner = owner
+        self._lease_us = lease_us
+        self._age_max_us = age_max_us
+        self._failpoints = failpoints
+        self._capacity = capacity
+        self._on_lost = on_lost
+        self._on_wire = on_wire
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = True
+
+    async def step(self) -> int:
+        """Claim what fits and start it; how many were started."""
+        room = self._capacity - len(self._tasks)
+        if not self._accepting or room <= 0:
+            return 0
+        order = Order(self._owner, self._lease_us, self._age_max_us, room)
+        attempts = await self._database.write(
+            lambda tx: steps.claim_due(tx, order, self._parts, lambda: self._failpoints.hit("t5.before"))
+        )
+        if attempts:
+            self._failpoints.hit("t5.after")
+        for attempt in attempts:
+            task = asyncio.get_running_loop().create_task(self._deliver(attempt), name=f"delivery {attempt.delivery.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return len(attempts)
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim nothing more; sends in flight end within the grace, else they are cut off and recovery calls them unknown."""
+        self._accepting = False
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _deliver(self, attempt: Attempt) -> None:
+        channel = self._parts.channels[attempt.channel_key]
+        session: Session | None = None
+        try:
+            self._failpoints.hit("t6.before")
+            session, upload_key = await self._connect(channel, attempt)
+            if not await self._paced(attempt):
+                return
+            self._failpoints.hit("t6.after")
+            await self._send(channel, session, attempt, upload_key)
+        except ConnectFailed as failure:
+            await self._connect_failed(attempt, failure)
+        except StaleFence:
+            self._on_lost()
+            log.info("sending.lease_lost", operation="desk.sending", id=attempt.delivery.id)
+        except DatabaseBusy:
+            log.warning("sending.database_busy", operation="desk.sending", id=attempt.delivery.id)
+        except Exception as error:  # the top of one delivery's work; its row stays for recovery to judge
+            log.error("sending.defect", operation="desk.sending", id=attempt.delivery.id, code=type(error).__name__)
+        finally:
+            if session is not None:
+                await self._close(channel, session)
+
+    async def _connect(self, channel: Channel, attempt: Attempt) -> tuple[Session, str | None]:
+        """t6: token and upload within one bound. Raises `ConnectFailed`: nothing was sent."""
+        session: Session | None = None
+        delivery = attempt.delivery
+        try:
+            async with asyncio.timeout(limits.CONNECT_TIMEOUT_US / SECOND):
+                session = await channel.connect(attempt.installed)
+                key = delivery.upload_key
+                file = steps.file_of(delivery)
+                if file is not None and key is None:
+                    key = await channel.upload(session, file)
+        except TimeoutError:
+            await self._abandon(channel, session)
+            raise ConnectFailed("connect_failed") from None
+        except BaseException:
+            await self._abandon(channel, session)
+            raise
+        uploaded = key if key != delivery.upload_key else None
+
+        def note(tx: Tx) -> None:
+            steps.note_connected(tx, attempt)
+            if uploaded is not None and not outbox.store_upload_key(tx, delivery, uploaded):
+                raise StaleFence
+
+        await self._write(note)
+        return session, key
+
+    async def _abandon(self, channel: Channel, session: Session | None) -> None:
+        if session is not None:
+            await self._close(channel, session)
+
+    async def _paced(self, attempt: Attempt) -> bool:
+        """Wait for the chat's slot before `sending`. False: too far away, the attempt was given back."""
+        slot = await self._write(lambda tx: (steps.reserve(tx, attempt), tx.now))
+        reserved, now = slot
+        if not reserved.reserved:
+            return False
+        if reserved.at > now:
+            await asyncio.sleep((reserved.at - now) / SECOND)
+        return True
+
+    async def _send(self, channel: Channel, session: Session, attempt: Attempt, upload_key: str | None) -> None:
+        # The deadline is taken before the commit, on a clock that never steps: the lease then surely covers the request.
+        margin_us = self._lease_us - limits.SEND_TIMEOUT_US - limits.CLOSE_TIMEOUT_US
+        start_before_us = self._clock.monotonic_us() + margin_us
+        self._failpoints.hit("t7.before")
+        delivery = await self._write(lambda tx: steps.begin_sending(tx, attempt, self._lease_us))
+        if delivery is None:
+            return
+        self._failpoints.hit("t7.after")
+        message = steps.message_of(delivery, upload_key, start_before_us)
+        self._failpoints.hit("t8.before")
+        try:
+            outcome = await channel.send(session, message)
+        except asyncio.CancelledError:
+            await self._conclude(delivery, Unknown())
+            raise
+        except Exception as error:  # from the `sending` commit on nothing but a listed proof leads back
+            log.error("sending.raised", operation="desk.sending", id=delivery.id, code=type(error).__name__)
+            outcome = Unknown()
+        self._on_wire(type(outcome).__name__)
+        self._failpoints.hit("t8.after")
+        await self._conclude(delivery, outcome)
+
+    async def _conclude(self, delivery: Delivery, outcome: Any) -> None:
+        self._failpoints.hit("t9.before")
+        status = await self._write(lambda tx: steps.conclude(tx, delivery, outcome))
+        self._failpoints.hit("t9.after")
+        log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
+
+    async def _connect_failed(self, attempt: Attempt, failure: ConnectFailed) -> None:
+        wait_us = None if failure.wait_ms is None else failure.wait_ms * 1000
+        try:
+            await self._write(
+                lambda tx: steps.connect_failed(
+                    tx,
+                    attempt,
+                    failure.code,
+                    wait_us=wait_us,
+                    provider_code=failure.provider_code,
+                    final=failure.final,
+                )
+            )
+        except (DatabaseBusy, StaleFence):
+            log.warning("sending.connect_failure_not_kept", operation="desk.sending", id=attempt.delivery.id)
+
+    async def _close(self, channel: Channel, session: Session) -> None:
+        """Always runs, bounded, and cannot change what is known of the message."""
+        try:
+            async with asyncio.timeout(limits.CLOSE_TIMEOUT_US / SECOND):
+                await channel.close(session)
+        except Exception as error:
+            log.warning("sending.close_failed", operation="desk.sending", code=type(error).__name__)
+
+    async def _write(self, fn: Callable[[Tx], T]) -> T:
+        """A fenced write, repeated while the database is busy: nothing was done, and the fence still decides."""
+        for attempt in range(1, WRITE_TRIES + 1):
+            try:
+                return await self._database.write(fn)
+            except DatabaseBusy:
+                if attempt == WRITE_TRIES:
+                    raise
+                await asyncio.sleep(WRITE_PAUSE_S)
+        raise DatabaseBusy
