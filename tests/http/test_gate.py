@@ -1,8 +1,8 @@
-"""Nothing passes without credentials but the allow-list; hosts, origins and sizes are checked before anything is done."""
+"""Nothing passes without credentials but the allow-list; hosts, origins and sizes are checked first."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
@@ -18,6 +18,7 @@ PUBLIC = [
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/static/status.css"),
+    ("GET", "/static/icon.svg"),
     ("POST", "/api/v1/session"),
 ]
 
@@ -36,9 +37,10 @@ async def test_the_allow_list(stranger: httpx2.AsyncClient, method: str, path: s
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize(
     "path",
-    ["/", "/healthz", "/healthz/", "/healthz%2f", "//healthz", "/HEALTHZ", "/readyz/", "/api/v1/session", "/api/v1/session/",
-     "/api/v1/me", THINGS, "/docs", "/redoc", "/openapi.json", "/metrics", "/nothing", "/%2e%2e/healthz", "/static",
-     "/console/w/wsp_1", "/.well-known/x", "/api/v1/channels/fake/installations/ins_1/event", "/api/v1/channels"],
+    ["/", "/healthz", "/healthz/", "/healthz%2f", "//healthz", "/HEALTHZ", "/readyz/", "/api/v1/session",
+     "/api/v1/session/", "/api/v1/me", THINGS, "/docs", "/redoc", "/openapi.json", "/metrics", "/nothing",
+     "/%2e%2e/healthz", "/static", "/console/w/wsp_1", "/.well-known/x",
+     "/api/v1/channels/fake/installations/ins_1/event", "/api/v1/channels"],
 )  # fmt: skip
 async def test_everything_else_needs_credentials(stranger: httpx2.AsyncClient, method: str, path: str) -> None:
     """Any other method or path is 401 before routing, whether it exists or not, and is never redirected."""
@@ -111,7 +113,7 @@ async def test_listed_hosts(client: httpx2.AsyncClient, host: str) -> None:
     "origin", [None, "http://evil.example", "null", "http://localhost.evil.example", "http://localhost:1"]
 )
 async def test_cookie_writes_need_their_own_origin(stranger: httpx2.AsyncClient, origin: str | None) -> None:
-    """A write by cookie with a foreign Origin, or none, is 403; reading by cookie and writing by bearer need no Origin."""
+    """A write by cookie with a foreign Origin, or none, is 403; reading, and writing by bearer, need none."""
     headers = {"Cookie": f"a=b; frontdesk_session={SESSION_TOKEN}"}
     if origin is not None:
         headers["Origin"] = origin
@@ -163,7 +165,7 @@ async def test_credentials_are_asked_before_anything_else(stranger: httpx2.Async
 
 
 @pytest.fixture
-def console() -> Iterator[Site]:
+def console() -> Site:
     """A site with a console mounted behind the gate."""
 
     async def app(scope: object, receive: object, send: object) -> None:
@@ -173,11 +175,11 @@ def console() -> Iterator[Site]:
         return HTMLResponse("<h1>login</h1>", headers={"Content-Security-Policy": "default-src 'self'"})
 
     public = (("GET", b"/console/login"),)
-    yield build_site(
-        Policy(allowed_hosts=("localhost",)), mounts={"/console": app}, login_page=login_page, public=public
-    )
+    policy = Policy(allowed_hosts=("localhost",))
+    return build_site(policy, mounts={"/console": app}, login_page=login_page, public=public)
 
 
+@pytest.mark.spec("DESK-333")
 async def test_the_console_shows_its_login_page(console: Site) -> None:
     """Below /console the 401 has the login page as its body; its public pages answer, and with a session all do."""
     async with console.client(token=None) as stranger:
@@ -205,3 +207,21 @@ async def test_websockets_are_closed() -> None:
     scope = {"type": "websocket", "path": "/x", "raw_path": b"/x", "headers": []}
     await site.api(scope, receive, send)  # type: ignore[arg-type]
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_client_that_goes_away(capfd: pytest.CaptureFixture[str]) -> None:
+    """A client that disconnects while sending gets no answer, and is no defect of ours."""
+    messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> dict[str, object]:
+        return next(messages)
+
+    async def send(message: dict[str, object]) -> None:
+        pytest.fail("answered")
+
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {TOKEN}".encode())]
+    scope = {"type": "http", "method": "POST", "path": THINGS, "raw_path": THINGS.encode(), "query_string": b""}
+    await build_site().api({**scope, "headers": headers, "client": None}, receive, send)  # type: ignore[arg-type]
+    log = capfd.readouterr().out
+    assert "client_disconnected" in log
+    assert "internal_error" not in log

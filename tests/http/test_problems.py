@@ -140,10 +140,22 @@ async def test_other_media_types(client: httpx2.AsyncClient) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/nothing", "/docs", "/redoc", "/docs/oauth2-redirect", "/api/v1/nothing", THINGS + "/", "/api/v1/workspaces/a%2Fb/things",
-     "/api/v1/workspaces/a%2e%2e/things", "/api/v1/workspaces/%00/things", "/api/v1/workspaces/" + "x" * 300 + "/things",
-     "//api/v1/workspaces/wsp_1/things", "/API/v1/workspaces/wsp_1/things"],
-)  # fmt: skip
+    [
+        "/nothing",
+        "/docs",
+        "/redoc",
+        "/docs/oauth2-redirect",
+        "/api/v1/nothing",
+        THINGS + "/",
+        "/api/v1/workspaces/a%2Fb/things",
+        "/api/v1/workspaces/a%2e%2e/things",
+        "/api/v1/workspaces/%00/things",
+        "/api/v1/workspaces/%0a/things",
+        "/api/v1/workspaces/" + "x" * 300 + "/things",
+        "//api/v1/workspaces/wsp_1/things",
+        "/API/v1/workspaces/wsp_1/things",
+    ],
+)
 async def test_addresses_without_a_route(client: httpx2.AsyncClient, path: str) -> None:
     """With credentials an address without a route is 404; slashes are neither decoded nor redirected."""
     assert_problem(await client.get("http://localhost" + path), 404, "route_not_found")

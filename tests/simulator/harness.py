@@ -106,9 +106,9 @@ def running(**values: Any) -> Iterator[Sim]:
     base = line.split()[-1]
     with (
         httpx2.Client(
-            base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=20
+            base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, verify=False, timeout=20
         ) as control,
-        httpx2.Client(base_url=base, trust_env=False, timeout=20) as page,
+        httpx2.Client(base_url=base, trust_env=False, verify=False, timeout=20) as page,
     ):
         try:
             yield Sim(process, base, control, page)
@@ -217,7 +217,7 @@ def provider(sim: Sim, name: str = "Front Desk", person: str = "Ada") -> Iterato
     """An app with one person, logged in."""
     app = sim.post("apps", name=name)
     someone = sim.post("people", name=person, app_id=app["app_id"])
-    with httpx2.Client(base_url=sim.base, trust_env=False, timeout=20) as client:
+    with httpx2.Client(base_url=sim.base, trust_env=False, verify=False, timeout=20) as client:
         made = Provider(sim, app, someone, client)
         made.log_in()
         yield made

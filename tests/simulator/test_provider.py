@@ -197,3 +197,12 @@ def test_wire_requests_are_counted_by_kind_with_uuid_and_sizes(desk: Provider, s
     after = sim.get("requests", after=reply["id"], limit=1)
     assert [row["kind"] for row in after["items"]] == ["create"]
     assert after["next_after"] == after["items"][0]["id"]
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', "[" * 5_000, "7", "", "null", '{"a":'])
+def test_bodies_that_are_no_unicode_json_object_are_refused_and_counted(desk: Provider, sim: Sim, text: str) -> None:
+    raw = '{"receive_id":"' + desk.chat + '","msg_type":"text","content":' + text + "}" if "ud800" in text else text
+    answer = desk.client.post("/open-apis/im/v1/messages?receive_id_type=chat_id", content=raw.encode())
+    assert (answer.status_code, answer.json()["code"]) == (400, 230001)
+    assert sim.requests("create")[0]["outcome"] == "refused"
+    assert sim.control.post("/_sim/send", content=raw.encode()).status_code == 400

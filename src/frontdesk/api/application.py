@@ -155,10 +155,10 @@ def _add_plain(app: FastAPI, around: Surroundings) -> None:
         return JSONResponse(app.openapi())
 
     for path, endpoint in (
-        ("/", status_page.status_page(around.readiness)),
+        ("/", status_page.status_page(around.readiness, console="/console" in around.mounts)),
         ("/healthz", health.healthz),
         ("/readyz", health.readyz(around.readiness)),
-        ("/static/status.css", status_page.stylesheet),
+        *((f"/static/{name}", status_page.static_file(name)) for name in status_page.STATIC),
         ("/metrics", metrics),
         ("/openapi.json", document),
     ):

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import structlog
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from frontdesk.api import problems
@@ -153,9 +152,6 @@ class Gate:
             raise Problem("origin_not_allowed")
 
     async def _fail(self, exchange: _Exchange, error: Exception) -> None:
-        if isinstance(error, ClientDisconnect):
-            exchange.scope["problem_code"] = "client_disconnected"
-            return
         problem = problems.from_exception(error)
         if problem.code == "internal_error":
             problems.log_defect(exchange.operation, error)

@@ -38,6 +38,7 @@ _PLAIN: Final[tuple[tuple[str, str, str, str, dict[str, Any], bool], ...]] = (
     ("get", "/healthz", "api.healthz", "Whether the process lives", _JSON, True),
     ("get", "/readyz", "api.readyz", "Whether it is ready; 503 until it is", _JSON, True),
     ("get", "/static/status.css", "api.static", "The status page's style", {"text/css": {"schema": {}}}, True),
+    ("get", "/static/icon.svg", "api.icon", "The status page's icon", {"image/svg+xml": {"schema": {}}}, True),
     ("get", "/metrics", "api.metrics", "Prometheus metrics", {"text/plain": {"schema": {"type": "string"}}}, False),
     ("get", "/openapi.json", "api.openapi", "This document", _JSON, False),
 )

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from frontdesk.kernel.codes import PROBLEMS, Kind
 from frontdesk.kernel.errors import DatabaseBusy, FieldError, Problem
@@ -190,12 +191,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DatabaseBusy, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_framework)
+    app.add_exception_handler(ClientDisconnect, _on_gone)
     # The framework answers with this and raises on; the gate, outside of it, records the defect.
     app.add_exception_handler(Exception, _on_problem)
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:
     return answer(request.scope, from_exception(error))
+
+
+async def _on_gone(request: Request, _: Exception) -> None:
+    """Nobody is there to answer."""
+    request.scope["problem_code"] = "client_disconnected"
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

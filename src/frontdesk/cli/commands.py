@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from frontdesk.cli.client import (
 )
 from frontdesk.cli.exits import USAGE
 from frontdesk.kernel.codes import PROBLEMS
+from frontdesk.kernel.ids import SystemEntropy
 from frontdesk.wire.registry import Operation
 
 # Short names of commands and of groups; the long ones stay.
@@ -180,7 +180,7 @@ def _body(operation: Operation, given: dict[str, Any]) -> dict[str, Any] | None:
             raise parameters.Unusable("--body must be a JSON object.")
     body = {**body, **parameters.values_of(model, given)}
     if "request_id" in model.model_fields and "request_id" not in body:
-        body["request_id"] = f"cli-{uuid.uuid4().hex}"
+        body["request_id"] = f"cli-{SystemEntropy().token_bytes(16).hex()}"
     _require(model, body)
     return body
 

@@ -21,11 +21,13 @@ from frontdesk.simulator.longconn import Hub
 from frontdesk.simulator.messages import PersonMessage
 from frontdesk.simulator.model import SEND_KINDS, App, Message, Push, PushOptions
 from frontdesk.simulator.people import Desk, NewApp
-from frontdesk.simulator.provider import BodyTooLarge, read_body
+from frontdesk.simulator.provider import BodyTooLarge, read_body, unicode_json
 from frontdesk.simulator.pushing import Draft
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
+_SEND_FIELDS = {"app_id", "person", "text", "reply_to", "root", "raw_content", "message_type", "chat_type"}
+_SEND_FIELDS |= {"created_ms", "wait"}
 
 Control = Callable[[Request, dict[str, Any]], Awaitable[Any]]
 
@@ -125,13 +127,11 @@ class Observer:
     async def send(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
         """POST /_sim/send: a person's message and its push."""
         del request
-        _only(body, {"app_id", "person", "text", "reply_to", "root", "raw_content", "message_type", "chat_type",
-                     "created_ms", "wait"})  # fmt: skip
+        _only(body, _SEND_FIELDS)
         app = self._app(body)
         person = self.desk.get_person(app, _need_text(body, "person"))
-        content = _text(body, "raw_content")
         sent = PersonMessage(
-            content=messages.text_content(_need_text(body, "text")) if content is None else content,
+            content=_content(body),
             message_type=_text(body, "message_type") or "text",
             chat_type=_text(body, "chat_type") or "p2p",
             parent=self.desk.find_target(person, _text(body, "reply_to")),
@@ -159,10 +159,7 @@ class Observer:
         del request
         _only(body, {"message_id", "text", "raw_content"})
         message = self._message(body)
-        content = _text(body, "raw_content")
-        messages.edit(
-            self.world, message, messages.text_content(_need_text(body, "text")) if content is None else content
-        )
+        messages.edit(self.world, message, _content(body))
         return {"message_id": message.message_id}
 
     def _message(self, body: dict[str, Any]) -> Message:
@@ -364,10 +361,7 @@ async def _json_body(request: Request) -> dict[str, Any]:
     raw = await read_body(request, shapes.REQUEST_BYTES_MAX)
     if not raw:
         return {}
-    try:
-        value = json.loads(raw)
-    except ValueError:
-        raise SimulatorError("the body is not JSON") from None
+    value = unicode_json(raw)
     if isinstance(value, list):
         return {"faults": value}
     if not isinstance(value, dict):
@@ -393,6 +387,12 @@ def _need_text(body: dict[str, Any], name: str) -> str:
     if not value:
         raise SimulatorError(f"{name} is missing")
     return value
+
+
+def _content(body: dict[str, Any]) -> str:
+    """The content string of a message: ``raw_content`` as given, or a text message's."""
+    raw = _text(body, "raw_content")
+    return messages.text_content(_need_text(body, "text")) if raw is None else raw
 
 
 def _flag(body: dict[str, Any], name: str) -> bool:

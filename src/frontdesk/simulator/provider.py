@@ -37,7 +37,6 @@ class Exchange:
     record: WireRequest
     body: bytes = b""
     json: dict[str, Any] = field(default_factory=dict)
-    json_valid: bool = False
     token: str = ""
     app: App | None = None
     fault: Fault | None = None
@@ -195,15 +194,21 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def unicode_json(raw: bytes) -> Any:
+    """The JSON value of ``raw``; None where it is none, nested too deeply, or holds half a surrogate pair."""
+    try:
+        value = json.loads(raw)
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
 def identify(world: World, exchange: Exchange) -> None:
     """Fills in what the observer and the fault list need: app, chat, target, uuid. Judges nothing."""
     record = exchange.record
     record.request_bytes = len(exchange.body)
-    try:
-        value = json.loads(exchange.body) if record.kind != "upload" and exchange.body else {}
-    except ValueError:
-        value = None
-    exchange.json_valid = isinstance(value, dict)
+    value = unicode_json(exchange.body) if record.kind != "upload" and exchange.body else {}
     exchange.json = value if isinstance(value, dict) else {}
     scheme, _, token = exchange.request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":

@@ -71,7 +71,7 @@ def log_in(services: Services) -> LogIn:
 
 @pytest.mark.spec("DESK-336")
 async def test_ten_failures_close_the_account_and_the_address_for_the_window(log_in: LogIn, clock: ManualClock) -> None:
-    """After ten failures in fifteen minutes the right password is refused too, from anywhere, and for anyone from there."""
+    """After ten failures in 15 minutes the right password is refused from anywhere, and anybody from that address."""
     for number in range(10):
         problem = await log_in("Owner", f"wrong {number}")
         assert problem.code == "login_failed"
@@ -91,7 +91,7 @@ async def test_ten_failures_close_the_account_and_the_address_for_the_window(log
 async def test_an_unknown_user_and_a_wrong_password_answer_alike(
     log_in: LogIn, services: Services, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown user, wrong password, no password, disabled user: the same code, after one derivation of the same cost."""
+    """Unknown user, wrong password, no password, disabled user: one code, after one derivation of the same cost."""
     real = hashlib.scrypt
     costs: list[dict[str, Any]] = []
 

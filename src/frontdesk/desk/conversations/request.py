@@ -56,6 +56,7 @@ def build_request(
     origin: str = "live",
     quoted: port.QuotedContext | None = None,
     secrets: tuple[str, ...] = (),
+    idle_us: int = limits.RUNNER_IDLE_US,
     hard_us: int = limits.RUNNER_HARD_US,
 ) -> port.TurnRequest:
     """The request of a running turn. The person's characters stay as they are; briefing and quoted text are redacted.
@@ -89,5 +90,6 @@ def build_request(
         project_id=conversation.project_id,
         project_name=None if project is None else project.name,
         context=tuple(sorted(conversation.context.items())),
+        idle_us=idle_us,
         hard_us=hard_us,
     )

@@ -89,6 +89,7 @@ class ConversationSender:
         lease_us: int,
         default_runner: str,
         secrets: tuple[str, ...] = (),
+        idle_us: int = limits.RUNNER_IDLE_US,
         hard_us: int = limits.RUNNER_HARD_US,
     ) -> None:
         self._database = database
@@ -98,6 +99,7 @@ class ConversationSender:
         self._lease_us = lease_us
         self._default_runner = default_runner
         self._secrets = secrets
+        self._idle_us = idle_us
         self._hard_us = hard_us
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cancels: set[asyncio.Event] = set()
@@ -110,8 +112,11 @@ class ConversationSender:
     async def stop(self, grace_s: float) -> None:
         """Take no more sends; what runs may end within the grace, then it is cancelled (`runner_cancelled`)."""
         self._accepting = False
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=grace_s)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        # Looked at anew each time: what just began adds the task that answers it.
+        while self._tasks and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(set(self._tasks), timeout=left)
         while self._tasks:
             for cancel in list(self._cancels):
                 cancel.set()
@@ -176,6 +181,7 @@ class ConversationSender:
             briefing=self._briefer(tx, conversation, begun.turn),
             locale=read_standing(tx, actor.user_id, workspace_id, share=False).locale or LOCALE_DEFAULT,
             secrets=self._secrets,
+            idle_us=self._idle_us,
             hard_us=self._hard_us,
         )
         runner_name = runner_name_of(tx, conversation, self._default_runner)

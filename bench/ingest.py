@@ -1,0 +1,262 @@
+"""Verified, durable callbacks per second: Frontdesk against a plain handler, in the same run.
+
+    python -m bench.ingest [--seconds 6] [--connections 32] [--rounds 3]
+
+The plain handler is what one writes first: FastAPI, the vendor SDK's dispatcher in strict mode on the thread pool, one SQLite
+commit for each push (WAL, synchronous=FULL), 200 afterwards. Frontdesk is the production application with its worker off; a
+push becomes a receipt of a bound person's reply under a grant. Both run under uvicorn with uvloop and httptools, one process
+each, on loopback; the load comes from a third process over keep-alive connections with pushes signed beforehand.
+
+Constants overridden here, and only here: the reception budgets (pushes per second of an installation, messages per minute of a
+sender, open receipts of a grant), which exist to slow such a load down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import padding
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from bench.plain import serve_plain
+
+ENCRYPT_KEY = "bench-encrypt-key"
+TOKEN = "bench-verification-token"  # noqa: S105 - made up
+APP, TENANT = "cli_bench", "tenant-bench"
+GRANTS = 40
+
+
+@dataclass(frozen=True)
+class Push:
+    """One signed request, ready for the wire but for its path."""
+
+    headers: bytes
+    body: bytes
+
+
+def signed(payload: dict[str, Any], number: int) -> Push:
+    """Encrypt and sign as the provider does."""
+    key = hashlib.sha256(ENCRYPT_KEY.encode()).digest()
+    iv = hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
+    padder = padding.PKCS7(128).padder()
+    plain = padder.update(json.dumps(payload, ensure_ascii=False).encode()) + padder.finalize()
+    encryptor = Cipher(algorithms.AES(key), modes.CBC(iv)).encryptor()
+    cipher = base64.b64encode(iv + encryptor.update(plain) + encryptor.finalize()).decode()
+    body = json.dumps({"encrypt": cipher}).encode()
+    timestamp, nonce = str(int(time.time())), f"n{number}"
+    signature = hashlib.sha256(f"{timestamp}{nonce}{ENCRYPT_KEY}".encode() + body).hexdigest()
+    headers = (
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nX-Lark-Request-Timestamp: {timestamp}\r\n"
+        f"X-Lark-Request-Nonce: {nonce}\r\nX-Lark-Signature: {signature}\r\n\r\n"
+    ).encode()
+    return Push(headers, body)
+
+
+def message(number: int, person: int, target: str) -> dict[str, Any]:
+    """An `im.message.receive_v1` event of about 1 KB."""
+    now = str(int(time.time() * 1000))
+    return {
+        "schema": "2.0",
+        "header": {
+            "event_id": f"evt-{number}",
+            "event_type": "im.message.receive_v1",
+            "create_time": now,
+            "token": TOKEN,
+            "app_id": APP,
+            "tenant_key": TENANT,
+        },
+        "event": {
+            "sender": {
+                "sender_id": {"open_id": f"ou_{person}", "union_id": f"on_{person}", "user_id": f"u{person}"},
+                "sender_type": "user",
+                "tenant_key": TENANT,
+            },
+            "message": {
+                "message_id": f"om_{number}",
+                "root_id": target,
+                "parent_id": target,
+                "create_time": now,
+                "chat_id": f"oc_{person}",
+                "chat_type": "p2p",
+                "message_type": "text",
+                "content": json.dumps({"text": f"question {number} " + "x" * 200}),
+                "mentions": [],
+            },
+        },
+    }
+
+
+# ------------------------------------------------------------------------------------------------- Frontdesk
+
+
+def serve_frontdesk(data: str, sock: socket.socket) -> None:
+    """The production application, worker off, reception budgets lifted."""
+    import uvicorn
+
+    from frontdesk.app.settings import load_settings
+    from frontdesk.app.telemetry import configure_logging
+    from frontdesk.app.wiring import Process
+    from frontdesk.kernel import limits
+
+    lift(limits)
+    folder = Path(data)
+    settings = load_settings(folder)
+    configure_logging("warning")
+
+    async def main() -> None:
+        process = Process(settings, folder, with_worker=False, port=sock.getsockname()[1])
+        await process.start()
+        config = uvicorn.Config(process.api, log_config=None, access_log=False, lifespan="off", proxy_headers=False)
+        try:
+            await uvicorn.Server(config).serve(sockets=[sock])
+        finally:
+            print(f"  commits shared by {process.database.grouped / max(1, process.database.commits):.1f} pushes on average")  # type: ignore[attr-defined]
+            await process.stop()
+
+    asyncio.run(main())
+
+
+def lift(limits: Any) -> None:
+    """Take the reception budgets away; see the module."""
+    limits.CALLBACK_RATE_PER_SECOND = 1_000_000
+    limits.CALLBACK_BURST = 1_000_000
+    limits.SENDER_MESSAGES_PER_MINUTE = 10_000_000
+    limits.INBOX_PENDING_MAX_PER_GRANT = 10_000_000
+
+
+def make_frontdesk(data: Path) -> tuple[str, list[str]]:
+    """A data folder with one connection, bound people and grants whose activation is `sent`: (callback path, targets)."""
+    from bench.world import make_world
+
+    return make_world(data, APP, TENANT, ENCRYPT_KEY, TOKEN, GRANTS)
+
+
+# ------------------------------------------------------------------------------------------------- load
+
+
+async def drive(port: int, path: str, pushes: list[Push], connections: int, seconds: float) -> tuple[float, list[float]]:
+    """Send pushes over keep-alive connections until the time is over: (pushes a second, latencies in seconds)."""
+    latencies: list[float] = []
+    queue = iter(pushes)
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+    end = time.perf_counter() + seconds
+    wrong = 0
+
+    async def one() -> None:
+        nonlocal wrong
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for push in queue:
+            started = time.perf_counter()
+            if started > end:
+                break
+            writer.write(head + push.headers + push.body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            latencies.append(time.perf_counter() - started)
+            wrong += not answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(connections)))
+    took = time.perf_counter() - began
+    if wrong:
+        raise SystemExit(f"{wrong} pushes were not acknowledged: no figure")
+    return len(latencies) / took, latencies
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which `share` of the sorted values lie, in milliseconds."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+
+
+def free_socket() -> socket.socket:
+    """A listening socket on a free loopback port."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(2048)
+    return sock
+
+
+def run_round(number: int, seconds: float, connections: int, which: str) -> tuple[float, float, float]:
+    """One fresh server and database; (pushes a second, p50 ms, p99 ms)."""
+    with tempfile.TemporaryDirectory(prefix="frontdesk-bench-") as folder:
+        sock = free_socket()
+        count = int(seconds * 6000)
+        if which == "plain":
+            path, targets = "/events", ["om_target"] * GRANTS
+            process = multiprocessing.Process(target=serve_plain, args=(os.path.join(folder, "plain.db"), sock, ENCRYPT_KEY, TOKEN))
+        else:
+            path, targets = make_frontdesk(Path(folder))
+            process = multiprocessing.Process(target=serve_frontdesk, args=(folder, sock))
+        pushes = [signed(message(i, i % GRANTS, targets[i % GRANTS]), i) for i in range(count)]
+        process.start()
+        try:
+            wait_until_answering(sock.getsockname()[1])
+            asyncio.run(drive(sock.getsockname()[1], path, pushes[:200], connections, 5))
+            rate, latencies = asyncio.run(drive(sock.getsockname()[1], path, pushes[200:], connections, seconds))
+        finally:
+            process.terminate()
+            process.join(20)
+            sock.close()
+    p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
+    print(f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms", flush=True)
+    return rate, p50, p99
+
+
+def wait_until_answering(port: int) -> None:
+    """Until the server answers anything."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+                sock.settimeout(1)
+                sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                if sock.recv(16):
+                    return
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit("the server did not start")
+
+
+def main() -> None:
+    """Print the machine, each round and the median ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    multiprocessing.set_start_method("spawn")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}; "
+        f"{options.connections} connections, {options.seconds:g} s a round, servers in turn"
+    )
+    ratios, tails = [], []
+    for number in range(1, options.rounds + 1):
+        plain = run_round(number, options.seconds, options.connections, "plain")
+        ours = run_round(number, options.seconds, options.connections, "frontdesk")
+        ratios.append(ours[0] / plain[0])
+        tails.append(ours[2] / plain[2])
+        print(f"  ratio {ratios[-1]:.2f} times the plain handler; p99 {tails[-1]:.2f} of its p99; p99 / its p50 {ours[2] / plain[1]:.2f}")
+    print(f"median ratio {statistics.median(ratios):.2f}, median p99 ratio {statistics.median(tails):.2f}")
+
+
+if __name__ == "__main__":
+    main()
