@@ -189,7 +189,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def free_socket() -> socket.socket:
     """A listening socket on a free loopback port."""
-    sock = socket.socket()
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.bind(("127.0.0.1", 0))
     sock.listen(2048)
     return sock
@@ -211,14 +211,22 @@ def run_round(number: int, seconds: float, connections: int, which: str) -> tupl
         try:
             wait_until_answering(sock.getsockname()[1])
             asyncio.run(drive(sock.getsockname()[1], path, pushes[:200], connections, 5))
+            before = processor_seconds(process.pid)
             rate, latencies = asyncio.run(drive(sock.getsockname()[1], path, pushes[200:], connections, seconds))
+            cost_us = (processor_seconds(process.pid) - before) / max(1, len(latencies)) * 1e6
         finally:
             process.terminate()
             process.join(20)
             sock.close()
     p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
-    print(f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms", flush=True)
+    print(f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   {cost_us:5.0f} us of processor a push", flush=True)
     return rate, p50, p99
+
+
+def processor_seconds(pid: int | None) -> float:
+    """User and system time a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until_answering(port: int) -> None:

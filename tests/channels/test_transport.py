@@ -22,6 +22,7 @@ from frontdesk.desk.connections.channel import (
     Incomplete,
     NotSent,
     OutboundFile,
+    OutboundMessage,
     RefusedFinal,
     RefusedRetry,
     Sent,
@@ -202,29 +203,35 @@ class PausedThreads:
 async def test_a_thread_paused_past_the_fence_sends_nothing(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wire request begins only while there is time left for it: paused before or after connecting, none is made."""
+    """A wire request begins only while the fence covers it: paused before or after connecting, nothing leaves."""
     clock = ManualClock()
     threads = PausedThreads(clock, 0)
     channel = FeishuChannel(provider.origin, clock, threads)
     session = await channel.connect(installed())
+
+    def starting_before(seconds: int) -> OutboundMessage:
+        return message(start_before_us=clock.monotonic_us() + seconds * SECOND)
+
     before = provider.accepted
     threads.pause_us = 20 * SECOND
     assert await channel.send(session, message()) == NOT_SENT
     threads.pause_us = 3 * SECOND
-    assert await channel.send(session, message(), begin_by_us=clock.monotonic_us() + 3 * SECOND) == NOT_SENT
+    assert await channel.send(session, starting_before(3)) == Unknown()
     assert provider.accepted == before
-    assert isinstance(await channel.send(session, message(), begin_by_us=clock.monotonic_us() + 4 * SECOND), Sent)
+    assert isinstance(await channel.send(session, starting_before(4)), Sent)
 
     threads.pause_us = 0
     original = transport.Call.open_socket
 
     def slow_connect(call: transport.Call, *arguments: Any) -> socket.socket:
         opened = original(call, *arguments)
-        clock.advance(20 * SECOND)
+        clock.advance(19 * SECOND)
         return opened
 
     monkeypatch.setattr(transport.Call, "open_socket", slow_connect)
     sent_before = len(provider.wire())
+    assert await channel.send(session, starting_before(19)) == Unknown()
+    threads.pause_us = 1 * SECOND
     assert await channel.send(session, message()) == NOT_SENT
     assert len(provider.wire()) == sent_before
 

@@ -1,4 +1,4 @@
-"""A desk with people, a chat app and grants in it, built by the product's own verbs, for contract tests on both engines.
+"""A desk with people, a chat app and grants in it, built by the product's own verbs, on both engines.
 
     desk = await open_desk(database, clock)      # owner, workspace `home`, project `first`, one installation
     seat = await desk.seat()                     # bound, with a conversation, an active grant and a sent activation
@@ -255,7 +255,7 @@ class DeskWorld:
         return {name: await self.count(name) for name in TABLES if name not in ("workers", "chat_pacing")}
 
     async def force(self, table: str, row_id: str, **values: Any) -> None:
-        """Set columns behind the product's back: only for what no verb can bring about (a corruption, a foreign writer)."""
+        """Set columns behind the product's back: only for what no verb can bring about."""
         found = TABLES[table]
         await self.database.write(lambda tx: tx.execute(sa.update(found).where(found.c.id == row_id).values(**values)))
 
@@ -295,7 +295,12 @@ class DeskWorld:
         )
 
     async def bind(
-        self, actor: Actor | None = None, *, sender: str = "ou_1", chat: str = "oc_1", installation_id: str | None = None
+        self,
+        actor: Actor | None = None,
+        *,
+        sender: str = "ou_1",
+        chat: str = "oc_1",
+        installation_id: str | None = None,
     ) -> str:
         """A challenge, and the bind message as reception takes it; returns the binding's id."""
         where = installation_id or self.installation_id
@@ -364,7 +369,12 @@ class DeskWorld:
         return CreateGrant(**{**values, **changes})
 
     async def create(
-        self, order: CreateGrant, actor: Actor | None = None, *, database: Database | None = None, ready: bool | None = None
+        self,
+        order: CreateGrant,
+        actor: Actor | None = None,
+        *,
+        database: Database | None = None,
+        ready: bool | None = None,
     ) -> GrantView:
         """The two transactions of `desk.grants.create`, as its handler runs them."""
         person, where = actor or self.owner, database or self.database
@@ -497,7 +507,9 @@ class DeskWorld:
 
     # ------------------------------------------------------------------------------------------ working and sending
 
-    def receipt_worker(self, *, owner: str | None = None, database: Database | None = None, **named: Any) -> ReceiptWorker:
+    def receipt_worker(
+        self, *, owner: str | None = None, database: Database | None = None, **named: Any
+    ) -> ReceiptWorker:
         values: dict[str, Any] = {
             "owner": owner or f"worker-{self.number()}",
             "lease_us": LEASE_US,

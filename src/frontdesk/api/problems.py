@@ -191,7 +191,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DatabaseBusy, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_framework)
-    app.add_exception_handler(ClientDisconnect, _on_gone)
+    app.add_exception_handler(ClientDisconnect, _on_gone)  # type: ignore[arg-type]  # None: no answer at all
     # The framework answers with this and raises on; the gate, outside of it, records the defect.
     app.add_exception_handler(Exception, _on_problem)
 

@@ -59,6 +59,8 @@ class Example:
     simulator: str
     api: httpx2.AsyncClient = field(repr=False)
     sim: httpx2.AsyncClient = field(repr=False)
+    app_name: str = APP
+    title: str = TITLE
     workspace_id: str = ""
     project_id: str = ""
     app: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -132,7 +134,7 @@ class Example:
 
     async def connect(self) -> None:
         """An app at the simulator, its connection here, and the provider's URL check."""
-        self.app = await self.simulate("POST", "/_sim/apps", json={"name": APP})
+        self.app = await self.simulate("POST", "/_sim/apps", json={"name": self.app_name})
         self.person = await self.simulate("POST", "/_sim/people", json={"name": PERSON, "app_id": self.app["app_id"]})
         listed = await self.call("GET", f"{self.workspace}/installations", params={"limit": 100})
         mine = [item for item in listed["items"] if item["app_id"] == self.app["app_id"] and item["status"] != "revoked"]
@@ -144,7 +146,7 @@ class Example:
                 f"{self.workspace}/installations",
                 json={
                     "channel": "feishu",
-                    "name": APP,
+                    "name": self.app_name,
                     "app_id": self.app["app_id"],
                     "tenant_key": self.app["tenant_key"],
                     "app_secret": self.app["app_secret"],
@@ -179,12 +181,12 @@ class Example:
         listed = await self.call(
             "GET", f"{self.workspace}/conversations", params={"project_id": self.project_id, "status": "active"}
         )
-        mine = [item for item in listed["items"] if item["title"] == TITLE]
+        mine = [item for item in listed["items"] if item["title"] == self.title]
         if not mine:
             context = {"project_id": self.project_id, "surface": "console"}
             mine = [
                 await self.call(
-                    "POST", f"{self.workspace}/conversations", json={"title": TITLE, "context": context}
+                    "POST", f"{self.workspace}/conversations", json={"title": self.title, "context": context}
                 )
             ]
         self.conversation_id = mine[0]["id"]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from frontdesk.api.desk.callback import TargetChanged
 from frontdesk.api.metrics import Metrics
 from frontdesk.desk import connections, inbox
 from frontdesk.desk.connections.channel import Channel, Channels, Credentials, Ignored, Inbound
 from frontdesk.desk.connections.model import Installation
+from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.secretbox import KeyRing
 from frontdesk.storage.database import Database
 from frontdesk.storage.tx import Tx
+
+TARGET_KEPT_US: Final = 1 * SECOND
+TARGETS_KEPT_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class PushTarget:
     installation: Installation = field(repr=False)
     channel: Channel = field(repr=False)
     keyring: KeyRing = field(repr=False)
+    fresh: bool = True
 
     @property
     def installation_id(self) -> str:
@@ -45,6 +52,7 @@ class Reception:
         unaddressed_messages: str,
         failpoints: Failpoints,
         metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._channels = channels
@@ -52,13 +60,27 @@ class Reception:
         self._unaddressed = unaddressed_messages
         self._failpoints = failpoints
         self._metrics = metrics
+        self._clock = clock
+        self._known: dict[str, tuple[int, PushTarget]] = {}
+
+    def known_target(self, channel_key: str, installation_id: str) -> PushTarget | None:
+        """A reading of at most a second ago. What was accepted on it is compared with the row in t0 itself."""
+        found = self._known.get(installation_id)
+        if found is None or self._clock.monotonic_us() - found[0] > TARGET_KEPT_US:
+            return None
+        target = found[1]
+        return target if target.installation.channel == channel_key else None
 
     async def load_target(self, channel_key: str, installation_id: str) -> PushTarget | None:
         """The installation where it exists on that channel, read anew for each push."""
         installation = await self._database.read(lambda tx: connections.find_installation(tx, installation_id))
         if installation is None or installation.channel != channel_key:
             return None
-        return PushTarget(installation, self._channels[channel_key], self._keyring)
+        target = PushTarget(installation, self._channels[channel_key], self._keyring)
+        if len(self._known) >= TARGETS_KEPT_MAX:
+            self._known.clear()
+        self._known[installation_id] = (self._clock.monotonic_us(), replace(target, fresh=False))
+        return target
 
     async def receive(self, target: PushTarget, events: Sequence[Inbound]) -> None:
         """t0: returns after the commit is durable. Raises where the push must not be acknowledged."""
@@ -78,11 +100,15 @@ class Reception:
                     event,
                     transport="webhook",
                     unaddressed_messages=self._unaddressed,
+                    verified_with=None if target.fresh else target.installation,
                 )
                 for event in kept
             ]
 
-        received = await self._database.write(write)
+        try:
+            received = await self._database.write(write)
+        except inbox.SecretsChanged:
+            raise TargetChanged from None
         self._failpoints.hit("t0.after")
         for each in received:
             if each.outcome == "ignored":

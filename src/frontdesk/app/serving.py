@@ -40,7 +40,8 @@ class _Server(uvicorn.Server):
 def listening_socket(host: str, port: int) -> socket.socket:
     """Bind before anything else, so that a taken port is one clear sentence. Raises `StartRefused`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio leaves Nagle's algorithm on for a socket whose protocol is 0.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host.strip("[]"), port))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from frontdesk import __version__
 from frontdesk.api.application import Api, Surroundings, create_api
 from frontdesk.api.metrics import DeskSnapshot, Metrics
 from frontdesk.api.services import Policy, Services
-from frontdesk.api.threads import ThreadPool, Threads
+from frontdesk.api.threads import BatchThread, ThreadPool, Threads
 from frontdesk.app.migrating import current_revision, head_revision
 from frontdesk.app.reception import Reception
 from frontdesk.app.routes import ROUTES
@@ -47,6 +47,7 @@ class Outside:
     database: Database | None = None
     channels: Channels | None = None
     runners: Mapping[str, Runner] | None = None
+    wrap_runner: Callable[[Runner], Runner] = lambda runner: runner
 
 
 class Process:
@@ -59,7 +60,7 @@ class Process:
         self.settings = settings
         self.hub = WakeHub()
         self.metrics = Metrics()
-        self._pools: list[ThreadPool] = []
+        self._pools: list[ThreadPool | BatchThread] = []
         self.clock = around.clock
         self.database = around.database or open_database(
             database_url(settings, data), around.clock, around.entropy, wake=self.hub.wake
@@ -91,13 +92,18 @@ class Process:
         self._pools.append(pool)
         return pool
 
+    def _verifier(self) -> BatchThread:
+        thread = BatchThread("verify")
+        self._pools.append(thread)
+        return thread
+
     def _parts(self, around: Outside, base_url: str) -> Parts:
         settings = self.settings
         runners = around.runners if around.runners is not None else {"demo": DemoRunner()}
         return Parts(
             channels=self.channels,
             keyring=self.keyring,
-            runners=runners,
+            runners={name: around.wrap_runner(runner) for name, runner in runners.items()},
             default_runner=settings.runner,
             briefer=fixed_briefing(load_notes()),
             failure_notices=settings.failure_notices,
@@ -169,12 +175,13 @@ class Process:
             unaddressed_messages=self.settings.unaddressed_messages,
             failpoints=around.failpoints,
             metrics=self.metrics,
+            clock=self.clock,
         )
         surroundings = Surroundings(
             metrics=self.metrics,
             readiness={"database": self._database_answers, "migrations": self._at_head, "worker": self._worker_accepts},
             snapshot=self._snapshot,
-            callback_threads=around.threads or self._pool("verify", 4),
+            callback_threads=around.threads or self._verifier(),
         )
         return create_api(self.services, ROUTES, reception, surroundings)
 

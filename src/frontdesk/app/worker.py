@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,8 @@ from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage.database import Database
+
+STEP_S: Final = 12.0  # longer than a transaction may wait for a busy database
 
 log = structlog.get_logger("frontdesk.worker")
 
@@ -61,6 +64,7 @@ class Worker:
         self._started = False
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
+        self._topics: tuple[str, ...] = ()
         self._receipts = ReceiptWorker(
             database,
             parts,
@@ -106,7 +110,7 @@ class Worker:
 
     async def start(self) -> None:
         """Begin the loops. With `reply_enabled` off nothing starts and nothing is ever claimed."""
-        if self._started or not self._options.reply_enabled:
+        if self._started or self._stopping or not self._options.reply_enabled:
             return
         self._started_at = self._clock.now_us()
         self._started = True
@@ -121,13 +125,17 @@ class Worker:
         if not self._started or self._loops or self._stopping:
             return
         create = asyncio.get_running_loop().create_task
-        poll_s = limits.POLL_INTERVAL_US / SECOND
+        loops: dict[str, tuple[Callable[[], Awaitable[int]], int]] = {
+            "receipts": (self._receipts.step, limits.POLL_INTERVAL_US),
+            "deliveries": (self._deliveries.step, limits.POLL_INTERVAL_US),
+            "recovery": (self._recover_step, limits.RECOVERY_INTERVAL_US),
+            "lapsing": (self.settle_lapsed, limits.POLL_INTERVAL_US),
+            "beat": (self._beat, limits.WORKER_BEAT_US),
+        }
+        self._topics = tuple(loops)
         self._loops = [
-            create(self._forever("receipts", self._receipts.step, poll_s), name="receipts loop"),
-            create(self._forever("deliveries", self._deliveries.step, poll_s), name="deliveries loop"),
-            create(self._forever("recovery", self._recover_step, limits.RECOVERY_INTERVAL_US / SECOND), name="recovery loop"),
-            create(self._forever("lapsing", self.settle_lapsed, poll_s), name="lapsing loop"),
-            create(self._forever("beat", self._beat, limits.WORKER_BEAT_US / SECOND), name="beat loop"),
+            create(self._forever(topic, step, pause_us / SECOND), name=f"{topic} loop")
+            for topic, (step, pause_us) in loops.items()
         ]
 
     async def recover(self, limit: int = limits.RECOVER_LIMIT_MAX) -> int:
@@ -174,7 +182,7 @@ class Worker:
         return 0
 
     async def _forever(self, topic: str, step: Callable[[], Awaitable[int]], pause_s: float) -> None:
-        while True:
+        while not self._stopping:
             try:
                 if await step():
                     continue
@@ -183,6 +191,17 @@ class Worker:
             except Exception as error:  # one bad step must not end the loop; polling stays correct
                 log.error("worker.step_failed", operation=f"worker.{topic}", code=type(error).__name__)
             await self._hub.wait(topic, pause_s)
+
+    async def _end_loops(self) -> None:
+        """Let each loop end its present step: a claim that was cut off half-way would leave rows that nobody works on."""
+        if not self._loops:
+            return
+        self._hub.wake(list(self._topics))
+        _, late = await asyncio.wait(self._loops, timeout=STEP_S)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
     async def stop(self) -> None:
         """Claim nothing more, let work end within the grace, then cancel turns (tF) and cut off sends; idempotent."""
@@ -193,10 +212,7 @@ class Worker:
             return
         with contextlib.suppress(Exception):  # other processes read `accepting` at once, not 30 s later
             await self._beat()
-        for task in self._loops:
-            task.cancel()
-        if self._loops:
-            await asyncio.wait(self._loops)
+        await self._end_loops()
         grace_s = self._options.shutdown_grace_us / SECOND
         await asyncio.gather(self._receipts.stop(grace_s), self._deliveries.stop(grace_s))
         with contextlib.suppress(Exception):

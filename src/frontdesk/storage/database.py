@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Engine
@@ -42,38 +41,59 @@ class Database(Protocol):
 
 
 class Job:
-    """One queued transaction. `start` and `abandon` race for it; exactly one wins."""
+    """One queued transaction of one caller. The thread that runs it and the caller that gives up race; exactly one wins."""
+
+    __slots__ = ("_free", "_loop", "failed", "fn", "future", "value", "wakes")
 
     def __init__(self, fn: Callable[[Tx], Any]) -> None:
         self.fn = fn
-        self.future: Future[Any] = Future()
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self._loop.create_future()
         self.wakes: list[str] = []
+        self.failed = False
+        self.value: Any = None
+        self._free = [True]  # list.pop is atomic: whoever takes the one element owns the job
 
     def start(self) -> bool:
-        """Claim the job for running; False where its caller gave up before anything was done."""
-        return self.future.set_running_or_notify_cancel()
+        """Claim the job for running, on any thread; False where its caller gave up before anything was done."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return False
 
-    def abandon(self) -> bool:
-        """Give the job up; False where it is running already and will finish."""
-        return self.future.cancel()
+    def end(self, failed: bool, value: Any) -> None:
+        """Keep what became of it; `deliver` tells the caller."""
+        self.failed, self.value = failed, value
+
+    def abandon(self) -> None:
+        """Give the job up with `DatabaseBusy`; does nothing where it is running already and will finish."""
+        if self.start() and not self.future.done():
+            self.future.set_exception(DatabaseBusy())
+
+    async def outcome(self, busy_after_s: float) -> Any:
+        """Wait for it. Cancelling the caller does not cancel the job; past the bound an unstarted job is dropped."""
+        timer = self._loop.call_later(busy_after_s, self.abandon)
+        try:
+            return await self.future
+        finally:
+            timer.cancel()
 
 
-async def await_job(job: Job, busy_after_s: float) -> Any:
-    """Wait for a job. Cancelling the caller does not cancel the job; past the bound an unstarted job is dropped."""
-    wrapped = asyncio.wrap_future(job.future)
-    wrapped.add_done_callback(_consume)
+def deliver(jobs: Sequence[Job]) -> None:
+    """Tell the callers of jobs that ended together, in one step on their loop. Callers that went away are skipped."""
+    loop = jobs[0]._loop  # noqa: SLF001 - one module, two halves of one thing
     try:
-        async with asyncio.timeout(busy_after_s):
-            return await asyncio.shield(wrapped)
-    except TimeoutError:
+        loop.call_soon_threadsafe(_settle, jobs)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits any more
+
+
+def _settle(jobs: Sequence[Job]) -> None:
+    for job in jobs:
         if job.future.done():
-            return job.future.result()
-        if job.abandon():
-            raise DatabaseBusy from None
-        return await asyncio.shield(wrapped)
-
-
-def _consume(future: asyncio.Future[Any]) -> None:
-    # A caller that went away never looks at the outcome; asking here keeps the loop from reporting it as unobserved.
-    if not future.cancelled():
-        future.exception()
+            continue
+        if job.failed:
+            job.future.set_exception(job.value)
+            job.future.exception()  # looked at: a caller that went away must not make the loop report it
+        else:
+            job.future.set_result(job.value)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Job, Wake, await_job
+from frontdesk.storage.database import Job, Wake, deliver
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class PostgresDatabase:
     async def _submit(self, fn: Callable[[Tx], Any], *, commit: bool) -> Any:
         job = Job(fn)
         self._pool.submit(self._run, job, commit)
-        return await await_job(job, BUSY_AFTER_S)
+        return await job.outcome(BUSY_AFTER_S)
 
     def _run(self, job: Job, commit: bool) -> None:
         if not job.start():
@@ -88,9 +88,11 @@ class PostgresDatabase:
         try:
             value = self._tries(job, commit)
         except BaseException as error:
-            job.future.set_exception(error)
+            job.end(True, error)
+            deliver([job])
             return
-        job.future.set_result(value)
+        job.end(False, value)
+        deliver([job])
         if job.wakes and self._wake is not None:
             self._wake(job.wakes)
 

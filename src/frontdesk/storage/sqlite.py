@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Job, Wake, await_job
+from frontdesk.storage.database import Job, Wake, deliver
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -137,11 +137,13 @@ class SqliteDatabase:
         job = Job(fn)
         if self._inline:
             self._run([job])
-            result: T = job.future.result()
+            if job.failed:
+                raise job.value
+            result: T = job.value
             return result
         self._ensure_thread()
         self._queue.put(job)
-        answer: T = await await_job(job, BUSY_AFTER_S)
+        answer: T = await job.outcome(BUSY_AFTER_S)
         return answer
 
     def _ensure_thread(self) -> None:
@@ -179,55 +181,54 @@ class SqliteDatabase:
             started = [job for job in group if job.start()]
             if not started:
                 return
-            outcomes = self._transact(started)
-        for job, (failed, value) in outcomes:
-            if failed:
-                job.future.set_exception(value)
-            else:
-                job.future.set_result(value)
-        wakes = [topic for job, (failed, _) in outcomes if not failed for topic in job.wakes]
+            self._transact(started)
+        if not self._inline:
+            deliver(started)
+        wakes = [topic for job in started if not job.failed for topic in job.wakes]
         if wakes and self._wake is not None:
             self._wake(wakes)
 
-    def _transact(self, jobs: list[Job]) -> list[tuple[Job, tuple[bool, Any]]]:
-        outcomes: list[tuple[Job, tuple[bool, Any]]] = []
+    def _transact(self, jobs: list[Job]) -> None:
+        """Run the jobs in one transaction, a savepoint each, and keep what became of each."""
         try:
             connection = self._writer()
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            driver = _driver(connection)
+            driver.execute("BEGIN IMMEDIATE")
             try:
                 for job in jobs:
-                    outcomes.append((job, self._savepoint(connection, job)))
-                    if not _in_transaction(connection):
-                        raise _TransactionEnded(outcomes[-1][1][1])
+                    self._savepoint(connection, driver, job)
+                    if not driver.in_transaction:
+                        raise _TransactionEnded(job.value)
                 if self._on_commit is not None:
                     self._on_commit()
-                connection.exec_driver_sql("COMMIT")
+                driver.execute("COMMIT")
             except BaseException:
-                if _in_transaction(connection):
-                    connection.exec_driver_sql("ROLLBACK")
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
                 raise
         except BaseException as error:
             self._drop_writer()
             cause = error.cause if isinstance(error, _TransactionEnded) else error
-            failure = _translated(cause) if isinstance(cause, OperationalError) else cause
-            return [(job, (True, failure)) for job in jobs]
+            for job in jobs:
+                job.end(True, _translated(cause))
+            return
         self.commits += 1
         self.grouped += len(jobs)
-        return outcomes
 
-    def _savepoint(self, connection: Connection, job: Job) -> tuple[bool, Any]:
+    def _savepoint(self, connection: Connection, driver: sqlite3.Connection, job: Job) -> None:
         tx = Tx(connection, self._clock.now_us(), self._entropy)
-        connection.exec_driver_sql("SAVEPOINT job")
+        driver.execute("SAVEPOINT job")
         try:
             value = job.fn(tx)
         except BaseException as error:
-            if _in_transaction(connection):
-                connection.exec_driver_sql("ROLLBACK TO job")
-                connection.exec_driver_sql("RELEASE job")
-            return True, error
-        connection.exec_driver_sql("RELEASE job")
+            if driver.in_transaction:
+                driver.execute("ROLLBACK TO job")
+                driver.execute("RELEASE job")
+            job.end(True, _translated(error))
+            return
+        driver.execute("RELEASE job")
         job.wakes = tx.wakes
-        return False, value
+        job.end(False, value)
 
     def _writer(self) -> Connection:
         if self._connection is None:
@@ -265,14 +266,15 @@ class _TransactionEnded(Exception):
         self.cause = cause
 
 
-def _in_transaction(connection: Connection) -> bool:
+def _driver(connection: Connection) -> sqlite3.Connection:
     driver = connection.connection.driver_connection
-    return isinstance(driver, sqlite3.Connection) and driver.in_transaction
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
 
 
 def _translated(error: BaseException) -> BaseException:
-    """A busy database is `DatabaseBusy`; anything else stays what it is. Decided by SQLite's own error code, not by text."""
-    original = getattr(error, "orig", None)
+    """A busy or full database is `DatabaseBusy`; anything else stays what it is. Decided by SQLite's code, not by text."""
+    original = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = getattr(original, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):
         return DatabaseBusy()

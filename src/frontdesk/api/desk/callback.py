@@ -70,20 +70,36 @@ class Target(Protocol):
         """Its id."""
         ...
 
+    @property
+    def fresh(self) -> bool:
+        """True where it was read for this push; False where an earlier reading, a second old at most, is used again."""
+        ...
+
     def credentials(self) -> Credentials:
         """Every secret the webhook needs, decrypted. Raises `CredentialUnavailable` (or the problem of that name)."""
         ...
 
 
+class TargetChanged(Exception):
+    """The installation's secrets are no longer those that this push was verified with; nothing was written."""
+
+
 class CallbackPorts(Protocol):
     """What the desk supplies."""
 
+    def known_target(self, channel_key: str, installation_id: str) -> Target | None:
+        """An earlier reading that may be used again, or None: then `load_target` is asked."""
+        ...
+
     async def load_target(self, channel_key: str, installation_id: str) -> Target | None:
-        """The installation where it exists on that channel, else None. Decrypts nothing."""
+        """The installation where it exists on that channel, else None, read anew. Decrypts nothing."""
         ...
 
     async def receive(self, target: Any, events: Sequence[Inbound]) -> None:
-        """Commit what verified (t0). Returns after the commit is durable; whatever it raises means: not accepted."""
+        """Commit what verified (t0). Returns after the commit is durable; whatever it raises means: not accepted.
+
+        Raises `TargetChanged` where the target was not fresh and its secrets have changed meanwhile.
+        """
         ...
 
 
@@ -219,8 +235,7 @@ class Callback:
     async def _decide(
         self, scope: Scope, receive: Receive, channel: Channel, installation_id: str, client: str
     ) -> _Answer | None:
-        async with asyncio.timeout(_TARGET_WAIT_S):
-            target = await self._ports.load_target(channel.key, installation_id)
+        target = self._ports.known_target(channel.key, installation_id) or await self._load(channel, installation_id)
         if target is None:
             return _UNKNOWN
         if wait_s := self._clients.wait_s(client):
@@ -231,6 +246,19 @@ class Callback:
         push = RawPush([(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]], body)
         if channel.precheck(push) is not None:
             return _SHAPE
+        answer = await self._judge(target, channel, push)
+        if target.fresh or answer.status == 200 or answer.outcome is Outcome.COMMIT_LATE:
+            return answer
+        # What was refused on an earlier reading is judged once more on the present one.
+        fresh = await self._load(channel, installation_id)
+        return _UNKNOWN if fresh is None else await self._judge(fresh, channel, push)
+
+    async def _load(self, channel: Channel, installation_id: str) -> Target | None:
+        async with asyncio.timeout(_TARGET_WAIT_S):
+            return await self._ports.load_target(channel.key, installation_id)
+
+    async def _judge(self, target: Target, channel: Channel, push: RawPush) -> _Answer:
+        """Rows 6 to 11 with one reading of the installation."""
         try:
             credentials = target.credentials()
         except CredentialUnavailable:
@@ -241,7 +269,8 @@ class Callback:
             return _MATERIAL
         verdict = await self._threads.run(channel.verify, push, credentials)
         if isinstance(verdict, Refused):
-            self._last_refused.keep(target.installation_id, push)
+            if target.fresh:
+                self._last_refused.keep(target.installation_id, push)
             return _SHAPE if verdict.code == "callback_shape_invalid" else _NOT_AUTHENTIC
         if wait_s := self._installations.take(target.installation_id):
             return _limited(Outcome.INSTALLATION_LIMITED, wait_s)

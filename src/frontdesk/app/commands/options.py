@@ -10,8 +10,10 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from frontdesk.app import rehearsal
 from frontdesk.app.serving import StartRefused
 from frontdesk.app.settings import Settings, SettingsError, data_folder, load_settings
+from frontdesk.app.wiring import Outside
 from frontdesk.kernel.failpoints import Failpoints, parse_failpoints
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,6 +57,19 @@ def failpoints_of(allowed: bool) -> Failpoints:
         return Failpoints(parse_failpoints(text))
     except ValueError as error:
         fail(f"FRONTDESK_FAILPOINTS: {error}")
+
+
+def outside_of(allowed: bool) -> Outside:
+    """What tests put in the place of the world: failpoints, and a stage (`app/rehearsal.py`). Each needs `--allow-failpoints`."""
+    outside = Outside(failpoints=failpoints_of(allowed))
+    stage = os.environ.get(rehearsal.VARIABLE, "")
+    if not stage:
+        return outside
+    if not allowed:
+        fail(f"{rehearsal.VARIABLE} is set; start with --allow-failpoints if that is meant, or unset it")
+    outside.clock = rehearsal.StagedClock(Path(stage))
+    outside.wrap_runner = lambda runner: rehearsal.StagedRunner(runner, Path(stage))
+    return outside
 
 
 def plain_failures(command: F) -> F:

@@ -7,10 +7,10 @@ import asyncio
 import click
 
 from frontdesk.app import serving
-from frontdesk.app.commands.options import data_option, failpoints_of, folder, plain_failures, settings_of
+from frontdesk.app.commands.options import data_option, folder, outside_of, plain_failures, settings_of
 from frontdesk.app.installing import open_migrated
 from frontdesk.app.telemetry import configure_logging
-from frontdesk.app.wiring import Outside, Process
+from frontdesk.app.wiring import Process
 
 
 @click.command()
@@ -24,7 +24,7 @@ def serve(data: str | None, port: int | None, no_worker: bool, allow_failpoints:
     """Start the server: web and worker. Prints one line `frontdesk ready <address>` once it serves."""
     path = folder(data)
     settings = settings_of(path)
-    failpoints = failpoints_of(allow_failpoints)
+    outside = outside_of(allow_failpoints)
     configure_logging(settings.log_level)
     asyncio.run(_close(open_migrated(settings, path, may_upgrade=False)))
     sock = serving.listening_socket(settings.bind, settings.port if port is None else port)
@@ -32,7 +32,7 @@ def serve(data: str | None, port: int | None, no_worker: bool, allow_failpoints:
     scheme = "https" if settings.tls_cert else "http"
 
     async def main() -> None:
-        process = Process(settings, path, with_worker=not no_worker, outside=Outside(failpoints=failpoints), port=taken)
+        process = Process(settings, path, with_worker=not no_worker, outside=outside, port=taken)
         await serving.serve(
             process,
             settings,
@@ -53,12 +53,12 @@ def work(data: str | None, allow_failpoints: bool, exit_with_stdin: bool) -> Non
     """Start a worker alone; it answers what the web processes received."""
     path = folder(data)
     settings = settings_of(path)
-    failpoints = failpoints_of(allow_failpoints)
+    outside = outside_of(allow_failpoints)
     configure_logging(settings.log_level)
     asyncio.run(_close(open_migrated(settings, path, may_upgrade=False)))
 
     async def main() -> None:
-        process = Process(settings, path, with_worker=True, outside=Outside(failpoints=failpoints))
+        process = Process(settings, path, with_worker=True, outside=outside)
         await serving.work(process, exit_with_stdin=exit_with_stdin, ready=lambda: click.echo("frontdesk worker ready"))
 
     serving.run(main())

@@ -20,6 +20,15 @@ def text_content(text: str) -> str:
     return json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":"))
 
 
+def same_text(content: str, text: str) -> bool:
+    """True where a history item's `content` carries exactly `text`, however its JSON is written."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found == {"text": text}
+
+
 def file_content(upload_key: str) -> str:
     """The `content` of a file message."""
     return json.dumps({"file_key": upload_key}, ensure_ascii=False, separators=(",", ":"))

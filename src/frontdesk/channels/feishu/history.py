@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
 
-from frontdesk.channels.feishu import bodies, codes
+from frontdesk.channels.feishu import codes
 from frontdesk.channels.feishu.transport import Answer
 from frontdesk.desk.connections.channel import Complete, History, HistoryItem, Incomplete
 from frontdesk.kernel.limits import HISTORY_ITEMS_MAX, PROVIDER_ID_CHARS_MAX
@@ -79,34 +77,18 @@ def _item(row: object, chat_id: str) -> HistoryItem | None:
         return None
     if len(created) > 15 or row.get("chat_id", chat_id) != chat_id:
         return None
-    message_type = _id(row.get("msg_type")) or ""
     return HistoryItem(
         message_id=message_id,
         sender_id=_id(sender.get("id")) or "",
         sender_type=_id(sender.get("sender_type")) or "",
-        message_type=message_type,
+        message_type=_id(row.get("msg_type")) or "",
         created_at_ms=int(created),
         parent_id=_id(row.get("parent_id")),
         root_id=_id(row.get("root_id")),
         deleted=row.get("deleted") is True,
         updated=row.get("updated") is True,
-        content=_content(message_type, content),
+        content=content if isinstance(content, str) else "",
     )
-
-
-def _content(message_type: str, content: Any) -> str:
-    """Content to compare by digest: a plain text in our own spelling, whatever spelling the provider shows it in."""
-    if not isinstance(content, str):
-        return ""
-    if message_type != bodies.TEXT:
-        return content
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError):
-        return content
-    if isinstance(fields, dict) and len(fields) == 1 and isinstance(fields.get("text"), str):
-        return bodies.text_content(fields["text"])
-    return content
 
 
 def _id(value: object) -> str | None:

@@ -28,6 +28,7 @@ from frontdesk.desk.connections.channel import (
     RefusedFinal,
     RefusedRetry,
     Session,
+    Unknown,
     Verdict,
 )
 from frontdesk.kernel.clock import Clock
@@ -120,6 +121,10 @@ class FeishuChannel:
         """See `bodies.text_content`."""
         return bodies.text_content(text)
 
+    def same_text(self, content: str, text: str) -> bool:
+        """See `bodies.same_text`."""
+        return bodies.same_text(content, text)
+
     # ------------------------------------------------------------------------------------------ outbound
 
     async def connect(self, installed: Installed) -> FeishuSession:
@@ -145,18 +150,18 @@ class FeishuChannel:
             self._drop_if_rejected(held, failure.code)
             raise
 
-    async def send(self, session: Session, message: OutboundMessage, *, begin_by_us: int | None = None) -> Outcome:
-        """Exactly one wire request, begun within the bound or not at all.
+    async def send(self, session: Session, message: OutboundMessage) -> Outcome:
+        """Exactly one wire request, begun before `start_before_us` or not at all.
 
-        `begin_by_us` (of the clock's monotonic time) is the last moment the fence still covers a send: a thread that
-        was paused past it sends nothing.
+        That is looked at on the worker thread, before connecting and again before the first byte, so that a thread
+        paused past it sends nothing.
         """
         held = _held(session)
         made = bodies.outgoing(message)
         if made is None:
             return RefusedFinal("format_error")
         kind, content = made
-        call = Call(self._clock, SEND_TIMEOUT_US, self._proxy, begin_by_us)
+        call = Call(self._clock, SEND_TIMEOUT_US, self._proxy, message.start_before_us)
 
         def ask(client: Any) -> None:
             messages, option = client.im.v1.message, sdk.with_token(held.token)
@@ -167,6 +172,8 @@ class FeishuChannel:
 
         with contextlib.suppress(Exception):  # what came of it stands on the call
             await self._run(call, ask, held)
+        if call.late:
+            return Unknown()  # nothing left here, but the lease may be another's by now: recovery judges
         outcome = codes.classify_send(call.answer, call.connected)
         if isinstance(outcome, RefusedRetry):
             self._drop_if_rejected(held, outcome.code)

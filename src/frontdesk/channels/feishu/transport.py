@@ -76,17 +76,21 @@ class _Response:
 
 
 class Call:
-    """One wire request: its bound, what was noted of it, its answer."""
+    """One wire request: its bound, what was noted of it, its answer.
 
-    def __init__(self, clock: Clock, bound_us: int, proxy: Proxy | None, begin_by_us: int | None = None) -> None:
+    `late`: not begun, because whoever asked for it may have lost the right to by then.
+    """
+
+    def __init__(self, clock: Clock, bound_us: int, proxy: Proxy | None, start_before_us: int | None = None) -> None:
         self._clock = clock
         self._deadline_us = clock.monotonic_us() + bound_us
-        self._begin_by_us = self._deadline_us if begin_by_us is None else min(begin_by_us, self._deadline_us)
+        self._start_before_us = start_before_us
         self._proxy = proxy
         self._lock = threading.Lock()
         self._used = False
         self._ended = False
         self._handle: socket.socket | None = None
+        self.late = False
         self.connected = False
         self.answer: Answer | None = None
 
@@ -115,7 +119,7 @@ class Call:
         if self._used:
             raise CallEnded("one call is one wire request")
         self._used = True
-        self._go_on(self._begin_by_us)
+        self._start()
         timer = threading.Timer(self._left_s(), self.abort)
         timer.name = "frontdesk-feishu-deadline"
         timer.daemon = True
@@ -139,7 +143,7 @@ class Call:
         for index, (family, kind, protocol, _, where) in enumerate(found):
             opened = socket.socket(family, kind, protocol)
             try:
-                self._go_on(self._deadline_us)
+                self._go_on()
                 opened.settimeout(self._left_s() / (len(found) - index))
                 opened.connect(where)
                 opened.settimeout(self._left_s())
@@ -172,11 +176,17 @@ class Call:
     def _stand(self) -> None:
         # Under the lock: once `abort` returned with `connected` false, no byte can follow.
         with self._lock:
-            self._go_on(self._begin_by_us)
+            self._start()
             self.connected = True
 
-    def _go_on(self, until_us: int) -> None:
-        if self._ended or self._clock.monotonic_us() >= until_us:
+    def _start(self) -> None:
+        if self._start_before_us is not None and self._clock.monotonic_us() >= self._start_before_us:
+            self.late = True
+            raise CallEnded("too late to begin")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._ended or self._clock.monotonic_us() >= self._deadline_us:
             raise CallEnded("the call's time was over")
 
     def _left_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, and_, bindparam, case, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from frontdesk.desk.connections.machine import INSTALLATION
@@ -15,6 +15,7 @@ from frontdesk.kernel import limits
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import transition
 from frontdesk.storage.paging import page
+from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_share, for_update
 
 CHANGEABLE = tuple(state for state in INSTALLATION.states if state not in INSTALLATION.terminal())
@@ -28,10 +29,15 @@ def _installation(row: RowMapping) -> Installation:
     return Installation(workspace_id=values.pop("workspace"), **values)
 
 
+_BY_ID = select(INSTALLATIONS).where(INSTALLATIONS.c.id == bindparam("installation_id"))
+_FIND_INSTALLATION = Prepared(_BY_ID)
+_HOLD_INSTALLATION = Prepared(for_share(_BY_ID))
+
+
 def find_installation(tx: Tx, installation_id: str, *, share: bool = False) -> Installation | None:
     """One installation of any workspace; with `share` a racing change is waited for (PostgreSQL)."""
-    statement = select(INSTALLATIONS).where(INSTALLATIONS.c.id == installation_id)
-    row = tx.find(for_share(statement) if share else statement)
+    prepared = _HOLD_INSTALLATION if share else _FIND_INSTALLATION
+    row = prepared.find(tx, {"installation_id": installation_id})
     return None if row is None else _installation(row)
 
 
@@ -202,7 +208,7 @@ def try_consume_challenge(tx: Tx, challenge_id: str) -> bool:
 # ---------------------------------------------------------------------------------------------- bindings
 
 
-def _binding(row: RowMapping) -> Binding:
+def _binding(row: Mapping[str, Any]) -> Binding:
     values: dict[str, Any] = {str(name): value for name, value in row.items()}
     return Binding(installation_id=values.pop("installation"), user_id=values.pop("user"), **values)
 
@@ -224,17 +230,24 @@ def find_binding_in_workspace(tx: Tx, workspace_id: str, binding_id: str) -> Bin
     return None if row is None else _binding(row)
 
 
+_OF_SENDER = select(BINDINGS).where(
+    BINDINGS.c.installation == bindparam("installation_id"),
+    BINDINGS.c.tenant_key == bindparam("tenant_key"),
+    BINDINGS.c.sender_id == bindparam("sender_id"),
+    BINDINGS.c.active,
+)
+_FIND_OF_SENDER = Prepared(_OF_SENDER)
+_HOLD_OF_SENDER = Prepared(for_share(_OF_SENDER))
+
+
 def find_active_binding_of_sender(
     tx: Tx, installation_id: str, tenant_key: str, sender_id: str, *, share: bool = False
 ) -> Binding | None:
     """The active binding of a remote account."""
-    statement = select(BINDINGS).where(
-        BINDINGS.c.installation == installation_id,
-        BINDINGS.c.tenant_key == tenant_key,
-        BINDINGS.c.sender_id == sender_id,
-        BINDINGS.c.active,
+    prepared = _HOLD_OF_SENDER if share else _FIND_OF_SENDER
+    row = prepared.find(
+        tx, {"installation_id": installation_id, "tenant_key": tenant_key, "sender_id": sender_id}
     )
-    row = tx.find(for_share(statement) if share else statement)
     return None if row is None else _binding(row)
 
 

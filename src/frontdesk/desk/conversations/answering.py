@@ -112,7 +112,8 @@ async def _until_done_or_stopped(
             return code
         if work.done():
             return None
-        await asyncio.wait({work, asked}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+        # No idle limit can pass sooner than an idle time from now, so one look in that time misses none.
+        await asyncio.wait({work, asked}, timeout=min(remaining, watch.idle_s), return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _ended(work: asyncio.Task[object]) -> None:
@@ -183,7 +184,7 @@ class _Watch:
         self._last_output = self._started
         self._ended_at: float | None = None
         self._open_tools = 0
-        self._idle_s = request.idle_us / SECOND
+        self.idle_s = request.idle_us / SECOND
         self._hard_s = request.hard_us / SECOND
 
     def note(self, step: port.Step, text: str = "") -> None:
@@ -207,7 +208,7 @@ class _Watch:
         """Which limit comes first and how many seconds are left. Waiting for a tool counts for the hard one alone."""
         now = self._loop.time() if self._ended_at is None else self._ended_at
         hard = self._started + self._hard_s - now
-        idle = self._last_output + self._idle_s - now
+        idle = self._last_output + self.idle_s - now
         if self._open_tools or hard <= idle:
             return port.HARD_TIMEOUT, hard
         return port.IDLE_TIMEOUT, idle

@@ -47,7 +47,10 @@ def begin_turn(
     found = store.find_turn_by_request(tx, conversation.id, request_id)
     if found is not None:
         return Begun(found, fresh=False)
-    if store.find_running_turn(tx, conversation.id) is not None:
+    running = store.find_running_turn(tx, conversation.id)
+    if running is not None and running.request_id == request_id:
+        return Begun(running, fresh=False)  # committed by another session between the two readings
+    if running is not None:
         raise ConversationBusy
     turn_id = tx.new_id("trn")
     inserted = store.try_insert_turn(

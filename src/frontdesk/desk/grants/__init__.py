@@ -1,8 +1,8 @@
 """Reply grants: a person's revocable permission that replies from one bound chat continue one conversation.
 
-Owns the nouns reply grant and artifact grant. Invariants: one active grant per (workspace, conversation, person) by the unique
-slot; terminal states are never left; the cursor moves only by its own committed turn; every use re-reads everything that
-`authority.judge` names; the connector capability is built by `authority` alone.
+Owns the nouns reply grant and artifact grant. Invariants: one active grant per (workspace, conversation, person) by the
+unique slot; terminal states are never left; the cursor moves only by its own committed turn; every use re-reads
+everything that `authority.judge` names; the connector capability is built by `authority` alone.
 """
 
 from frontdesk.desk.grants.authority import Judgement, build_access, judge, read_grant, scope_reason
@@ -15,7 +15,6 @@ from frontdesk.desk.grants.service import (
     find_grant,
     get,
     list_grants,
-    lock_grant,
     resolve_race,
     revoke,
     set_project_access,
@@ -37,7 +36,6 @@ __all__ = [
     "get",
     "judge",
     "list_grants",
-    "lock_grant",
     "lost_code",
     "read_grant",
     "resolve_race",

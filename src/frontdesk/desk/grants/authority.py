@@ -42,10 +42,10 @@ def judge(
     receipt: ReceiptFacts | None = None,
     conversation: Conversation | None = None,
 ) -> Judgement:
-    """Read everything that the use of `grant` rests on and name the first reason against it, in the order of desk.md 4.4.
+    """Read everything that the use of `grant` rests on; name the first reason against it, in the order of desk.md 4.4.
 
-    `needs_cursor` demands revision = cursor. `receipt` adds sender, chat and target. `conversation` may be handed in where the
-    caller has just locked it. Does not prevent a change after this commit; that is why each step judges again.
+    `needs_cursor` demands revision = cursor. `receipt` adds sender, chat and target. `conversation` may be handed in
+    where the caller has just locked it. Does not prevent a change after this commit: each step judges again.
     """
     installation = connections.find_installation(tx, grant.installation_id, share=True)
     binding = connections.find_binding(tx, grant.binding_id, share=True)
@@ -132,7 +132,7 @@ class _GrantCursor:
     grant_id: str
     expected: int
 
-    def advance(self, tx: Tx, *, turn_id: str, revision: int) -> bool:
+    def advance(self, tx: Tx, *, turn_id: str, revision: int) -> bool:  # noqa: ARG002 - the port names the turn
         """Compare-and-set to `revision`, which must be expected + 1."""
         if revision != self.expected + 1:
             raise Defect("a turn advances its cursor by one")

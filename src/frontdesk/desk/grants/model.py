@@ -44,7 +44,7 @@ class ReplyGrant:
         return "expired" if self.status == "active" and self.expires_at <= now else self.status
 
 
-def grant_of(row: Mapping[str, Any]) -> ReplyGrant:
+def grant_of(row: Mapping[Any, Any]) -> ReplyGrant:
     """The value of one row."""
     return ReplyGrant(
         id=row["id"],
@@ -100,7 +100,7 @@ def reply_slot(workspace_id: str, conversation_id: str, user_id: str) -> str:
 
 
 def create_hash(
-    workspace_id: str, project_id: str, installation_id: str, binding_id: str, conversation_id: str, expires_in: int
+    *, workspace_id: str, project_id: str, installation_id: str, binding_id: str, conversation_id: str, expires_in: int
 ) -> str:
     """Canonical hash of a create with defaults filled in (check value V5). The request id is never part of it."""
     return canonical_digest(

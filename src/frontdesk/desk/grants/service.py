@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from frontdesk.desk import connections, conversations, outbox, runs
 from frontdesk.desk.connections.channel import Channels
@@ -43,12 +45,12 @@ class CreateGrant:
     def hash(self) -> str:
         """See `model.create_hash`."""
         return create_hash(
-            self.workspace_id,
-            self.project_id,
-            self.installation_id,
-            self.binding_id,
-            self.conversation_id,
-            self.expires_in_seconds,
+            workspace_id=self.workspace_id,
+            project_id=self.project_id,
+            installation_id=self.installation_id,
+            binding_id=self.binding_id,
+            conversation_id=self.conversation_id,
+            expires_in=self.expires_in_seconds,
         )
 
 
@@ -59,7 +61,9 @@ class CreateRaced(Exception):
 def create(
     tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing, channels: Channels, reply_ready: bool
 ) -> GrantView:
-    """Grant, its one activation delivery and the event in one commit; a replay of the same request answers before readiness.
+    """Grant, its one activation delivery and the event in one commit.
+
+    A replay of the same request is answered before readiness is asked.
 
     Raises the problems of desk.md 4.4, and `CreateRaced` where another session was first.
     """
@@ -70,9 +74,11 @@ def create(
         return replay
     if not reply_ready:
         raise Problem("reply_execution_not_ready")
+    # The grant is locked before the conversation, in the one order of locks.
+    slot = reply_slot(command.workspace_id, command.conversation_id, actor.user_id)
+    holder = store.find_by_slot(tx, slot, lock=True)
     installation, binding, conversation = _parts(tx, actor, command, keyring, channels)
-    slot = reply_slot(command.workspace_id, conversation.id, actor.user_id)
-    _free_stale_slot(tx, slot)
+    _free_stale_slot(tx, holder)
     grant_id = tx.new_id("grt")
     context = conversation.context
     values = {
@@ -110,7 +116,12 @@ def create(
 
 
 def resolve_race(tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing, channels: Channels) -> GrantView:
-    """After `CreateRaced`, in a new transaction: the winner's row, or the exact conflict. Never guessed from driver text."""
+    """After `CreateRaced`, in a new transaction: the winner's row or the exact conflict, not told by driver text.
+
+    Authorises anew, as every transaction does. Raises as `create`.
+    """
+    require(tx, actor, command.workspace_id, Right.READ, Right.EXPORT)
+    _project(tx, actor, command.workspace_id, command.project_id)
     replay = _replay(tx, actor, command, keyring, channels)
     if replay is not None:
         return replay
@@ -173,16 +184,13 @@ def _parts(
     return installation, binding, conversation
 
 
-def _free_stale_slot(tx: Tx, slot: str) -> None:
-    """Lock the slot's holder; an expired one gives it up, an active one keeps it."""
-    row = store.find_by_slot(tx, slot, lock=True)
-    if row is None:
+def _free_stale_slot(tx: Tx, holder: Mapping[Any, Any] | None) -> None:
+    """The slot's locked holder: an expired one gives it up, an active one keeps it."""
+    if holder is None:
         return
-    if row["expires_at"] > tx.now:
+    if holder["expires_at"] > tx.now:
         raise CreateRaced
-    expired = store.end(tx, "expire", row["id"], {})
-    if expired is not None:
-        _record(tx, grant_of(expired), "reply_grant.expired", None)
+    _expire(tx, holder["id"])
 
 
 def _activate(tx: Tx, grant: ReplyGrant, installation: Installation, conversation: Conversation) -> None:
@@ -255,7 +263,11 @@ def list_grants(
         or conversation.owner_user_id != actor.user_id
     ):
         raise Problem("conversation_not_found")
-    rows, following = store.list_page(tx, project_id, conversation_id, actor.user_id, limit, after)
+    rows, following = store.list_page(
+        tx, project_id, conversation_id, actor.user_id, limit=limit, after=after
+    )
+    if not rows and conversation.project_id != project_id:
+        raise Problem("conversation_not_found")  # a conversation that moved keeps the grants it has here
     return [_view(tx, grant_of(row), keyring, channels) for row in rows], following
 
 
@@ -280,19 +292,24 @@ def _revoke(tx: Tx, grant: ReplyGrant, actor_id: str) -> ReplyGrant:
 
 def expire_due(tx: Tx, limit: int) -> int:
     """Sweeper: active grants past their time become `expired` and give their slot up."""
-    changed = 0
-    for grant_id in store.past_expiry(tx, limit):
-        row = store.end(tx, "expire", grant_id, {})
-        if row is not None:
-            changed += 1
-            _record(tx, grant_of(row), "reply_grant.expired", None)
-    return changed
+    return sum(_expire(tx, grant_id) for grant_id in store.past_expiry(tx, limit))
+
+
+def _expire(tx: Tx, grant_id: str) -> bool:
+    row = store.end(tx, "expire", grant_id, {})
+    if row is not None:
+        _record(tx, grant_of(row), "reply_grant.expired", None)
+    return row is not None
 
 
 def set_project_access(
     tx: Tx, actor: Actor, workspace_id: str, project_id: str, *, access: str, active_reply_grants: str | None
 ) -> Project:
-    """Change a project's access. Turning to `administrators` with active grants must say keep or revoke; revoke is in this commit."""
+    """Change a project's access.
+
+    Turning to `administrators` with active grants must say keep or revoke (`active_reply_grants_required`); the
+    revocations are in this commit.
+    """
     require(tx, actor, workspace_id, Right.CONFIGURE)
     project = find_project(tx, workspace_id, project_id, lock=True)
     if project is None:
@@ -306,7 +323,11 @@ def set_project_access(
             if active_reply_grants != "revoke":
                 break
             for row in grants:
-                _revoke(tx, grant_of(row), actor.user_id)
+                grant = grant_of(row)
+                if grant.status_at(tx.now) == "active":
+                    _revoke(tx, grant, actor.user_id)
+                else:  # it reads expired already, and stays so
+                    _expire(tx, grant.id)
     set_access_row(tx, project_id, access)
     record_event(
         tx,
@@ -346,10 +367,13 @@ def timeline(
     return list_events_of_grant(tx, grant_id, limit=limit, after=after)
 
 
-def sole_usable(tx: Tx, installation_id: str, chat_id: str) -> tuple[ReplyGrant | None, bool]:
-    """The chat's only usable grant, and whether there are several (desk.md 6.3, `only_grant`)."""
+def sole_usable(tx: Tx, binding: Binding) -> tuple[ReplyGrant | None, bool]:
+    """The only usable grant of a binding's chat, and whether there are several (desk.md 6.3, `only_grant`).
+
+    Locks the chat's grants, in the order of locks before the conversations that are judged with them.
+    """
     usable: list[ReplyGrant] = []
-    for row in store.active_in_chat(tx, installation_id, chat_id, limits.SCAN_PAGE):
+    for row in store.active_in_chat(tx, binding.id, binding.chat_id, limits.SCAN_PAGE):
         grant = grant_of(row)
         if judge(tx, grant, needs_cursor=True).reason is None:
             usable.append(grant)
@@ -358,15 +382,10 @@ def sole_usable(tx: Tx, installation_id: str, chat_id: str) -> tuple[ReplyGrant 
     return (usable[0] if usable else None), False
 
 
-def find_grant(tx: Tx, grant_id: str) -> ReplyGrant | None:
-    """One grant by id, whoever asks."""
-    row = store.find(tx, grant_id)
+def find_grant(tx: Tx, grant_id: str, *, lock: bool = False) -> ReplyGrant | None:
+    """One grant by id, whoever asks; with `lock` arrivals under it are serialised (PostgreSQL)."""
+    row = store.find(tx, grant_id, lock=lock)
     return grant_of(row) if row is not None else None
-
-
-def lock_grant(tx: Tx, grant_id: str) -> None:
-    """Serialise arrivals of one grant (PostgreSQL); the order itself is in the rows."""
-    store.find(tx, grant_id, lock=True)
 
 
 def _record(tx: Tx, grant: ReplyGrant, kind: str, actor_id: str | None) -> None:

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, bindparam, select, update
 
 from frontdesk.desk.grants.machine import REPLY_GRANT
 from frontdesk.desk.grants.tables import REPLY_GRANTS
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import transition
 from frontdesk.storage.paging import page
+from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_share, for_update
 
 R = REPLY_GRANTS.c
 
 
-def find(tx: Tx, grant_id: str, *, share: bool = False, lock: bool = False) -> RowMapping | None:
+_BY_ID = select(REPLY_GRANTS).where(R.id == bindparam("grant_id"))
+_FIND, _SHARE, _LOCK = Prepared(_BY_ID), Prepared(for_share(_BY_ID)), Prepared(for_update(_BY_ID))
+
+
+def find(tx: Tx, grant_id: str, *, share: bool = False, lock: bool = False) -> Mapping[str, Any] | None:
     """One reply grant by id."""
-    statement = select(REPLY_GRANTS).where(R.id == grant_id)
-    if lock:
-        statement = for_update(statement)
-    elif share:
-        statement = for_share(statement)
-    return tx.find(statement)
+    prepared = _LOCK if lock else _SHARE if share else _FIND
+    return prepared.find(tx, {"grant_id": grant_id})
 
 
 def find_by_creator_key(tx: Tx, workspace_id: str, project_id: str, user_id: str, request_id: str) -> RowMapping | None:
@@ -51,7 +52,7 @@ def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
 
 
 def end(tx: Tx, event: str, grant_id: str, values: Mapping[str, Any]) -> RowMapping | None:
-    """revoke | expire: one version step, slot cleared."""
+    """`revoke` or `expire`: one version step, slot cleared."""
     return transition(
         tx,
         REPLY_GRANTS,
@@ -72,13 +73,15 @@ def advance_cursor(tx: Tx, grant_id: str, expected: int) -> bool:
     return tx.execute(statement).rowcount == 1
 
 
-def active_in_chat(tx: Tx, installation_id: str, chat_id: str, limit: int) -> Sequence[RowMapping]:
-    """Active, unexpired grants of one chat."""
+def active_in_chat(tx: Tx, binding_id: str, chat_id: str, limit: int) -> Sequence[RowMapping]:
+    """Active, unexpired grants of one binding's chat, locked."""
     return tx.rows(
-        select(REPLY_GRANTS)
-        .where(R.installation == installation_id, R.chat_id == chat_id, R.status == "active", R.expires_at > tx.now)
-        .order_by(R.created_at.desc(), R.id.desc())
-        .limit(limit)
+        for_update(
+            select(REPLY_GRANTS)
+            .where(R.binding == binding_id, R.chat_id == chat_id, R.status == "active", R.expires_at > tx.now)
+            .order_by(R.created_at, R.id)
+            .limit(limit)
+        )
     )
 
 
@@ -103,7 +106,7 @@ def past_expiry(tx: Tx, limit: int) -> Sequence[str]:
 
 
 def list_page(
-    tx: Tx, project_id: str, conversation_id: str, user_id: str, limit: int, after: tuple[int, str] | None
+    tx: Tx, project_id: str, conversation_id: str, user_id: str, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[Sequence[RowMapping], tuple[int, str] | None]:
     """Own grants of one conversation, newest first."""
     statement = select(REPLY_GRANTS).where(

@@ -7,10 +7,10 @@ no text. `reception` is t0, `claiming` t1 and the recovery matrix, `finishing` t
 
 from frontdesk.desk.inbox.claiming import recover
 from frontdesk.desk.inbox.endings import revoke_completed
-from frontdesk.desk.inbox.model import Receipt, ReceiptConflict, Received, turn_request_id
+from frontdesk.desk.inbox.model import Receipt, ReceiptConflict, Received, SecretsChanged, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.inbox.reception import receive
-from frontdesk.desk.inbox.service import count_receipts, find_facts, get, list_receipts
+from frontdesk.desk.inbox.service import count_receipts, get, list_receipts, lock_facts
 from frontdesk.desk.inbox.worker import ReceiptWorker
 
 __all__ = [
@@ -19,10 +19,11 @@ __all__ = [
     "ReceiptConflict",
     "ReceiptWorker",
     "Received",
+    "SecretsChanged",
     "count_receipts",
-    "find_facts",
     "get",
     "list_receipts",
+    "lock_facts",
     "receive",
     "recover",
     "revoke_completed",

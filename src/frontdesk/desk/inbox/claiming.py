@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frontdesk.desk import conversations, grants, outbox
+from frontdesk.desk.conversations.model import Turn
 from frontdesk.desk.inbox import store
-from frontdesk.desk.inbox.endings import complete, fail, notice_due
+from frontdesk.desk.inbox.endings import complete, fail, notice_due, record_turn
 from frontdesk.desk.inbox.model import Receipt, receipt_of, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.inbox.tables import RECEIPTS
@@ -34,21 +35,27 @@ class Claim:
 def claim(tx: Tx, order: Claim, parts: Parts, found_work: Callable[[], None] = lambda: None) -> list[Receipt]:
     """Take over what expired (settling what has a turn), then claim due heads. Returns what is to be worked on.
 
-    Bounded by one scan page; what is left is found by the next call. `found_work` is called once where there is something. Does not prevent that a claimed receipt's grant is
-    revoked a moment later: each later step judges anew.
+    Bounded by one scan page of each; what is left is found by the next call. `found_work` is called before the first
+    write. Does not prevent that a claimed receipt's grant is revoked a moment later: each later step judges anew.
     """
     claimed: list[Receipt] = []
     lapsed = store.lapsed(tx, limits.SCAN_PAGE)
-    heads = store.heads(tx, limits.SCAN_PAGE)
-    if lapsed or heads:
+    if lapsed:
         found_work()
     for found in lapsed:
         if len(claimed) >= order.limit:
             return claimed
-        receipt = _take_over(tx, found["id"], order)
-        if receipt is None or settle(tx, receipt, parts) or _exhausted(tx, receipt):
+        receipt = _take_over(tx, found["id"], found["attempt_count"], order)
+        if receipt is None or settle(tx, receipt, parts):
+            continue
+        if found["attempt_count"] >= limits.RECEIPT_ATTEMPTS_MAX:
+            fail(tx, receipt, "attempts_exhausted")
             continue
         claimed.append(receipt)
+    # Looked for only now: what was settled above may have made the next receipt of its grant due.
+    heads = store.heads(tx, limits.SCAN_PAGE)
+    if heads and not lapsed:
+        found_work()
     for found in heads:
         if len(claimed) >= order.limit:
             break
@@ -62,36 +69,32 @@ def recover(tx: Tx, owner: str, lease_us: int, limit: int, parts: Parts) -> int:
     """Settle expired receipts that have a turn; those without one wait for the next claim. Returns how many were settled."""
     settled = 0
     for found in store.lapsed(tx, limit):
-        if _has_turn(tx, found["id"], parts) is False:
+        row = store.find(tx, found["id"])
+        if row is None or _turn_of(tx, receipt_of(row), parts) is None:
             continue
-        receipt = _take_over(tx, found["id"], Claim(owner, lease_us, 1))
+        receipt = _take_over(tx, found["id"], found["attempt_count"], Claim(owner, lease_us, 1))
         if receipt is not None and settle(tx, receipt, parts):
             settled += 1
     return settled
 
 
-def _has_turn(tx: Tx, receipt_id: str, parts: Parts) -> bool:
-    row = store.find(tx, receipt_id)
-    if row is None or row["conversation"] is None:
-        return False
-    receipt = receipt_of(row)
-    request_id = turn_request_id(
-        parts.channel_of(tx, receipt.installation_id).prefix, receipt.installation_id, receipt.provider_message_id
-    )
-    return conversations.find_connector_turn(tx, row["conversation"], request_id) is not None
+def _turn_of(tx: Tx, receipt: Receipt, parts: Parts) -> Turn | None:
+    """The turn that a receipt made, by its derived request id."""
+    if receipt.conversation_id is None or receipt.reply_grant_id is None:
+        return None
+    channel = parts.find_channel(tx, receipt.installation_id)
+    if channel is None:  # no longer installed: one such receipt must not keep the others from being settled
+        return conversations.find_turn(tx, receipt.turn_id) if receipt.turn_id is not None else None
+    request_id = turn_request_id(channel.prefix, receipt.installation_id, receipt.provider_message_id)
+    return conversations.find_connector_turn(tx, receipt.conversation_id, request_id)
 
 
-def _take_over(tx: Tx, receipt_id: str, order: Claim) -> Receipt | None:
-    values = {"attempt_count": RECEIPTS.c.attempt_count + 1}
+def _take_over(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt | None:
+    """Take an expired holder's place. At the cap it is taken only to be ended, which is no further attempt."""
+    counts = 0 if attempts >= limits.RECEIPT_ATTEMPTS_MAX else 1
+    values = {"attempt_count": RECEIPTS.c.attempt_count + counts}
     row = store.move(tx, "take_over", receipt_id, take=Take(order.owner, tx.now + order.lease_us), values=values)
     return receipt_of(row) if row is not None else None
-
-
-def _exhausted(tx: Tx, receipt: Receipt) -> bool:
-    if receipt.attempt_count <= limits.RECEIPT_ATTEMPTS_MAX:
-        return False
-    fail(tx, receipt, "attempts_exhausted")
-    return True
 
 
 def _claim_head(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt | None:
@@ -120,19 +123,16 @@ def settle(tx: Tx, receipt: Receipt, parts: Parts) -> bool:
 
     Only a state after the final commit counts as done; a running turn may have acted, so nothing is run or sent again.
     """
-    channel = parts.channel_of(tx, receipt.installation_id)
-    request_id = turn_request_id(channel.prefix, receipt.installation_id, receipt.provider_message_id)
-    if receipt.conversation_id is None or receipt.reply_grant_id is None:
-        return False
-    turn = conversations.find_connector_turn(tx, receipt.conversation_id, request_id)
-    if turn is None:
+    turn = _turn_of(tx, receipt, parts)
+    if turn is None or receipt.reply_grant_id is None:
         return False
     if turn.running:
         conversations.fail_turn(tx, turn.id, INDETERMINATE)
+        record_turn(tx, receipt, turn.id, "failed", INDETERMINATE)
         fail(tx, receipt, INDETERMINATE, turn_id=turn.id)
         return True
     if not turn.answered:
-        code = turn.error_code or INDETERMINATE
+        code = "stopped_by_owner" if turn.cancel_requested_at is not None else turn.error_code or INDETERMINATE
         fail(tx, receipt, code, turn_id=turn.id, notice=notice_due(code), parts=parts)
         return True
     grant = grants.read_grant(tx, receipt.reply_grant_id)

@@ -122,6 +122,24 @@ def _after(tx: Tx, receipt: Receipt) -> None:
         tx.wake("receipts")
 
 
+def record_turn(tx: Tx, receipt: Receipt, turn_id: str, status: str, code: str | None) -> None:
+    """The content-free event of a connector turn's end, in the transaction that ends it."""
+    if receipt.reply_grant_id is None:
+        raise Defect("a turn without a grant")
+    grant = grants.read_grant(tx, receipt.reply_grant_id)
+    record_event(
+        tx,
+        workspace_id=receipt.workspace_id,
+        kind=f"turn.{status}",
+        object_kind="turn",
+        object_id=turn_id,
+        project_id=grant.project_id,
+        owner_user_id=grant.bound_user_id,
+        reply_grant_id=grant.id,
+        code=code,
+    )
+
+
 def _record(tx: Tx, receipt: Receipt, code: str) -> None:
     record_event(
         tx,

@@ -48,7 +48,7 @@ class Receipt:
         )
 
 
-def receipt_of(row: Mapping[str, Any]) -> Receipt:
+def receipt_of(row: Mapping[Any, Any]) -> Receipt:
     """The value of one row."""
     return Receipt(
         id=row["id"],
@@ -80,7 +80,7 @@ def receipt_of(row: Mapping[str, Any]) -> Receipt:
 
 
 def turn_request_id(prefix: str, installation_id: str, provider_message_id: str) -> str:
-    """The execution idempotency key of a message: `prefix:` + 56 hex digits (check values V3 and V4), at most 64 characters."""
+    """A message's execution idempotency key: `prefix:` + 56 hex digits (check values V3, V4), at most 64 characters."""
     return f"{prefix}:{joined_digest('connector-turn-v1', installation_id, provider_message_id)[:56]}"
 
 
@@ -92,6 +92,10 @@ class Received:
     receipt_id: str | None
     code: str | None
     fresh: bool
+
+
+class SecretsChanged(Exception):
+    """The push was verified with secrets that the installation no longer has: verify again with the present ones."""
 
 
 class ReceiptConflict(Exception):

@@ -27,9 +27,9 @@ class Parts:
     oversize_answer: str
     public_url: str
 
-    def channel_of(self, tx: Tx, installation_id: str) -> Channel:
-        """The channel of an installation; one the registry does not know is a defect of the set-up."""
+    def find_channel(self, tx: Tx, installation_id: str) -> Channel | None:
+        """The channel of an installation; None where the registry does not know it (any more)."""
         installation = connections.find_installation(tx, installation_id)
-        if installation is None or installation.channel not in self.channels:
-            raise Defect("a receipt names an installation or channel that is not there")
-        return self.channels[installation.channel]
+        if installation is None:
+            raise Defect("a receipt names an installation that is not there")
+        return self.channels.get(installation.channel)

@@ -15,7 +15,7 @@ from frontdesk.desk.connections.model import Binding, Installation
 from frontdesk.desk.grants.model import ReplyGrant
 from frontdesk.desk.inbox import store
 from frontdesk.desk.inbox.intent import BINDING_TEXT, CLAIM_TEXT, NOT_KEPT, Intent, detect
-from frontdesk.desk.inbox.model import Received, ReceiptConflict
+from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import MINUTE
 from frontdesk.storage.tx import Tx
@@ -35,17 +35,26 @@ class _Decision:
 
 
 def receive(
-    tx: Tx, installation_id: str, event: Inbound, *, transport: str, unaddressed_messages: str = "only_grant"
+    tx: Tx,
+    installation_id: str,
+    event: Inbound,
+    *,
+    transport: str,
+    unaddressed_messages: str = "only_grant",
+    verified_with: Installation | None = None,
 ) -> Received:
     """Record one verified event of an installation. A replay changes nothing.
 
-    Raises `ReceiptConflict` where the message id is known with another content: the caller does not acknowledge.
+    Raises `ReceiptConflict` where the message id is known with another content, and `SecretsChanged` where the installation's
+    secrets are not those of `verified_with` any more: the caller does not acknowledge.
     """
     if isinstance(event, Ignored):
         return Received("ignored", None, event.reason, False)
     installation = connections.find_installation(tx, installation_id, share=True)
     if installation is None:
         return Received("ignored", None, "installation_gone", False)
+    if verified_with is not None and _secrets(installation) != _secrets(verified_with):
+        raise SecretsChanged
     if isinstance(event, Recall):
         return _recall(tx, installation, event)
     if installation.bot_open_id is not None and event.sender_id == installation.bot_open_id:
@@ -55,7 +64,7 @@ def receive(
         return known
     decision = _decide(tx, installation, event, unaddressed_messages)
     receipt_id = tx.new_id("rcp")
-    if not store.insert(tx, _values(tx, receipt_id, installation, event, transport, decision)):
+    if not store.insert(tx, _values(tx, receipt_id, installation, event, transport=transport, decision=decision)):
         raced = _known(tx, installation, event)
         if raced is None:
             raise ReceiptConflict
@@ -64,6 +73,10 @@ def receive(
         tx.wake("receipts")
     outcome = "accepted" if decision.status == "received" else decision.status
     return Received(outcome, receipt_id, decision.code, True)
+
+
+def _secrets(installation: Installation) -> tuple[str | None, ...]:
+    return installation.app_secret_ct, installation.encrypt_key_ct, installation.verification_token_ct
 
 
 def _known(tx: Tx, installation: Installation, message: InboundMessage) -> Received | None:
@@ -160,7 +173,6 @@ def _reply(tx: Tx, installation: Installation, message: InboundMessage, unaddres
     grant, code = _target(tx, installation, binding, message, unaddressed)
     if grant is None:
         return _Decision("reply", "rejected", code, NOT_KEPT, binding=binding)
-    grants.lock_grant(tx, grant.id)
     waiting, newest = store.open_of_grant(tx, grant.id)
     if waiting >= limits.INBOX_PENDING_MAX_PER_GRANT:
         return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=binding)
@@ -177,7 +189,7 @@ def _target(
     if not aimed:
         if unaddressed != "only_grant":
             return None, "reply_target_required"
-        sole, several = grants.sole_usable(tx, installation.id, message.chat_id)
+        sole, several = grants.sole_usable(tx, binding)
         if sole is not None:
             return sole, None
         return None, "reply_target_required" if several else "reply_grant_unavailable"
@@ -188,7 +200,7 @@ def _target(
     target = found[0]
     if not target.valid or target.chat_id != message.chat_id:
         return None, "reply_grant_unavailable"
-    grant = grants.find_grant(tx, target.reply_grant_id)
+    grant = grants.find_grant(tx, target.reply_grant_id, lock=True)
     if grant is None or grant.status_at(tx.now) != "active" or grant.binding_id != binding.id:
         return None, "reply_grant_unavailable"
     if grant.binding_revision != binding.revision or grant.chat_id != message.chat_id:
@@ -201,6 +213,7 @@ def _values(
     receipt_id: str,
     installation: Installation,
     message: InboundMessage,
+    *,
     transport: str,
     decision: _Decision,
 ) -> dict[str, Any]:

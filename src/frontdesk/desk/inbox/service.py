@@ -45,9 +45,9 @@ def list_receipts(
     return [receipt_of(row) for row in rows], following
 
 
-def find_facts(tx: Tx, receipt_id: str) -> ReceiptFacts | None:
-    """What authority needs of a receipt, whoever asks."""
-    row = store.find(tx, receipt_id)
+def lock_facts(tx: Tx, receipt_id: str) -> ReceiptFacts | None:
+    """What authority needs of a receipt, whoever asks; the row stays locked (PostgreSQL), first in the lock order."""
+    row = store.find(tx, receipt_id, lock=True)
     return receipt_of(row).facts() if row is not None else None
 
 

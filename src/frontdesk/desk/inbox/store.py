@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
 from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
-from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import Take, renew, transition
 from frontdesk.storage.paging import page
+from frontdesk.storage.prepared import Prepared, insert_unless_known
 from frontdesk.storage.tx import Tx, for_update
 
 R = RECEIPTS.c
@@ -25,27 +25,44 @@ def find(tx: Tx, receipt_id: str, *, lock: bool = False) -> RowMapping | None:
     return tx.find(for_update(statement) if lock else statement)
 
 
-def find_by_message(tx: Tx, installation_id: str, message_id: str) -> RowMapping | None:
-    """The receipt of a provider message: what deduplicates."""
-    return tx.find(
-        select(R.id, R.status, R.error_code, R.request_hash).where(
-            R.installation == installation_id, R.provider_message_id == message_id
-        )
+_BY_MESSAGE = Prepared(
+    select(R.id, R.status, R.error_code, R.request_hash).where(
+        R.installation == bindparam("installation_id"), R.provider_message_id == bindparam("message_id")
     )
+)
+
+
+def find_by_message(tx: Tx, installation_id: str, message_id: str) -> Mapping[str, Any] | None:
+    """The receipt of a provider message: what deduplicates."""
+    return _BY_MESSAGE.find(tx, {"installation_id": installation_id, "message_id": message_id})
+
+
+_COLUMNS = (
+    "id created_at updated_at workspace installation provider_message_id provider_event_id transport execution "
+    "request_hash tenant_key sender_id chat_id parent_message_id root_message_id provider_created_at content_text "
+    "intent status error_code binding conversation reply_grant lease_generation attempt_count not_before processed_at"
+).split()
+_INSERT = insert_unless_known(RECEIPTS, _COLUMNS, ("installation", "provider_message_id"))
 
 
 def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
-    """Insert a receipt; False where the message is known."""
-    return try_insert(tx, RECEIPTS, values)
+    """Insert a receipt; False where the message is known. Any other rule that refuses the row raises."""
+    return _INSERT.changed(tx, {"lease_generation": 0, **values}) == 1
+
+
+_FROM_SENDER = Prepared(
+    select(func.count().label("messages")).where(
+        R.installation == bindparam("installation_id"),
+        R.sender_id == bindparam("sender_id"),
+        R.created_at > bindparam("since"),
+    )
+)
 
 
 def count_from_sender(tx: Tx, installation_id: str, sender_id: str, since: int) -> int:
     """Messages of one sender since a moment, refused ones included."""
-    return tx.count(
-        select(func.count()).where(
-            R.installation == installation_id, R.sender_id == sender_id, R.created_at > since
-        )
-    )
+    row = _FROM_SENDER.find(tx, {"installation_id": installation_id, "sender_id": sender_id, "since": since})
+    return int(row["messages"]) if row is not None else 0
 
 
 def count_wrong_codes(tx: Tx, workspace_id: str, installation_id: str, chat_id: str, since: int) -> tuple[int, int]:
@@ -66,15 +83,17 @@ def count_wrong_codes(tx: Tx, workspace_id: str, installation_id: str, chat_id: 
     return (row["chat"], row["all"]) if row is not None else (0, 0)
 
 
+_OPEN_OF_GRANT = Prepared(
+    select(func.count().label("open"), func.max(R.created_at).label("newest")).where(
+        R.reply_grant == bindparam("grant_id"), or_(*(R.status == status for status in OPEN))
+    )
+)
+
+
 def open_of_grant(tx: Tx, grant_id: str) -> tuple[int, int]:
     """How many receipts of a grant are open, and the newest arrival among them (0 where none)."""
-    row = tx.find(
-        select(func.count().label("open"), func.max(R.created_at).label("newest")).where(
-            R.reply_grant == grant_id, R.status.in_(OPEN)
-        )
-    )
-    assert row is not None
-    return row["open"], row["newest"] or 0
+    row = _OPEN_OF_GRANT.find(tx, {"grant_id": grant_id})
+    return (row["open"], row["newest"] or 0) if row is not None else (0, 0)
 
 
 def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
@@ -119,7 +138,7 @@ def move(
 
 
 def try_claim(tx: Tx, receipt_id: str, take: Take, values: Mapping[str, Any]) -> tuple[RowMapping | None, bool]:
-    """Claim behind a savepoint: (row, busy). Busy: the partial unique index says that the grant has a receipt in work."""
+    """Claim behind a savepoint: (row, busy). Busy: the partial unique index says that its grant has one in work."""
     try:
         with tx.conn.begin_nested():
             return move(tx, "claim", receipt_id, take=take, values=values), False

@@ -66,6 +66,7 @@ class ReceiptWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Event] = set()
         self._accepting = True
+        self._cut_off = False
 
     @property
     def accepting(self) -> bool:
@@ -98,13 +99,17 @@ class ReceiptWorker:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self, grace_s: float) -> None:
-        """Claim nothing more; work that ends within the grace ends normally, then turns are cancelled and end by tF."""
+        """Claim nothing more; work that ends within the grace ends normally, then turns are cancelled and end by tF.
+
+        What has no turn by then is given back. Idempotent.
+        """
         self._accepting = False
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=grace_s)
+        self._cut_off = True  # for what begins only now
         for cancel in list(self._cancels):
             cancel.set()
-        if self._tasks:
+        while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def _work(self, receipt: Receipt) -> None:
@@ -144,6 +149,9 @@ class ReceiptWorker:
 
     async def _begin(self, receipt: Receipt) -> Begun | None:
         self._failpoints.hit("t1b.before")
+        if self._cut_off:
+            await self._write(lambda tx: working.release(tx, receipt))
+            return None
         try:
             begun = await self._write(lambda tx: working.begin(tx, receipt, self._parts))
         except (StaleFence, DatabaseBusy):
@@ -161,6 +169,8 @@ class ReceiptWorker:
         """t2. None: the lease was lost meanwhile and the result is dropped."""
         hold = _Hold(asyncio.Event())
         self._cancels.add(hold.cancel)
+        if self._cut_off:
+            hold.cancel.set()
         heart = asyncio.get_running_loop().create_task(self._beat(begun.receipt, hold), name="heartbeat")
         self._failpoints.hit("t2.before")
         try:

@@ -10,16 +10,17 @@ from frontdesk.desk.conversations.model import ConversationBusy, ConversationMov
 from frontdesk.desk.conversations.runner import Answer, Failed, Proposal, TurnRequest
 from frontdesk.desk.inbox import store
 from frontdesk.desk.inbox.claiming import settle
-from frontdesk.desk.inbox.endings import complete, fail, notice_due
+from frontdesk.desk.inbox.endings import complete, fail, notice_due, record_turn
 from frontdesk.desk.inbox.model import Receipt, receipt_of, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.inbox.tables import RECEIPTS
-from frontdesk.identity import record_event
 from frontdesk.kernel import limits
 from frontdesk.kernel.errors import Problem, StaleFence
 from frontdesk.kernel.retry import backoff_us
 from frontdesk.storage.guarded import held
 from frontdesk.storage.tx import Tx
+
+MOVED = "conversation_revision_changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def begin(tx: Tx, claimed: Receipt, parts: Parts) -> Begun | None:
         give_back(tx, receipt, "conversation_busy")
         return None
     except (ConversationMoved, TurnExists):
-        fail(tx, receipt, "conversation_revision_changed")
+        fail(tx, receipt, MOVED)
         return None
     except Problem as problem:
         fail(tx, receipt, problem.code)
@@ -121,26 +122,23 @@ def commit_answer(tx: Tx, begun: Begun, result: Answer | Proposal) -> Turn | Non
         fail(tx, receipt, "agent_execution_indeterminate", turn_id=begun.turn.id)
         return None
     if turn.cancel_requested_at is not None:
-        conversations.fail_turn(tx, turn.id, "runner_cancelled")
-        fail(tx, receipt, "stopped_by_owner", turn_id=turn.id)
+        _end_turn(tx, receipt, turn.id, "runner_cancelled", "stopped_by_owner")
         return None
     judgement = grants.judge(
         tx, grant, needs_cursor=True, receipt=receipt.facts(), conversation=conversation
     )
     scope_code = grants.scope_reason(tx, grant, conversation)
     if scope_code is not None:
-        conversations.fail_turn(tx, turn.id, "conversation_revision_changed")
-        fail(tx, receipt, "conversation_revision_changed", turn_id=turn.id)
+        _end_turn(tx, receipt, turn.id, MOVED, MOVED)
         return None
     lost = judgement.reason is not None
     finished = conversations.finish_connector_turn(
         tx, begun.access, turn.id, result, runner_name=begun.runner_name, advance_only_audit=lost
     )
     if finished is None:
-        conversations.fail_turn(tx, turn.id, "conversation_revision_changed")
-        fail(tx, receipt, "conversation_revision_changed", turn_id=turn.id)
+        _end_turn(tx, receipt, turn.id, MOVED, MOVED)
         return None
-    _record_turn(tx, begun, finished.status, None)
+    record_turn(tx, receipt, turn.id, finished.status, None)
     if lost:
         fail(tx, receipt, "authorization_revoked_before_delivery", turn_id=turn.id)
         return None
@@ -155,13 +153,16 @@ def deliver(tx: Tx, begun: Begun, turn: Turn, parts: Parts) -> str:
 def fail_turn(tx: Tx, begun: Begun, failed: Failed, parts: Parts) -> None:
     """tF: a still running turn fails; revision and cursor stay N; its one notice is in this commit. Raises `StaleFence`."""
     receipt = _own(tx, begun.receipt)
+    # Locked in the one order, because the notice's authority reads both again after the turn was written.
+    grants.read_grant(tx, begun.access.reply_grant_id)
+    conversations.find_conversation(tx, begun.access.conversation_id, share=True)
     turn = conversations.find_turn(tx, begun.turn.id, lock=True)
     stopped = turn is not None and turn.cancel_requested_at is not None
     code = "runner_cancelled" if stopped else failed.code
     if conversations.fail_turn(tx, begun.turn.id, code, failed.detail) is None:
         fail(tx, receipt, "agent_execution_indeterminate", turn_id=begun.turn.id)
         return
-    _record_turn(tx, begun, "failed", code)
+    record_turn(tx, receipt, begun.turn.id, "failed", code)
     if stopped:
         fail(tx, receipt, "stopped_by_owner", turn_id=begun.turn.id)
         return
@@ -179,19 +180,13 @@ def renew(tx: Tx, receipt: Receipt, lease_us: int) -> tuple[bool, bool]:
 def release(tx: Tx, receipt: Receipt) -> None:
     """Give a claimed receipt back before anything of it began (shutdown): due at once, the attempt not counted."""
     values = {"not_before": tx.now, "attempt_count": RECEIPTS.c.attempt_count - 1}
-    store.move(tx, "give_back", receipt.id, lease=receipt.lease, values=values)
+    if store.move(tx, "give_back", receipt.id, lease=receipt.lease, values=values) is None:
+        raise StaleFence
     tx.wake("receipts")
 
 
-def _record_turn(tx: Tx, begun: Begun, status: str, code: str | None) -> None:
-    record_event(
-        tx,
-        workspace_id=begun.access.workspace_id,
-        kind=f"turn.{status}",
-        object_kind="turn",
-        object_id=begun.turn.id,
-        project_id=begun.access.project_id,
-        owner_user_id=begun.access.user_id,
-        reply_grant_id=begun.access.reply_grant_id,
-        code=code,
-    )
+def _end_turn(tx: Tx, receipt: Receipt, turn_id: str, turn_code: str, code: str) -> None:
+    """A running turn ends without response, its receipt with it, and nobody is told."""
+    conversations.fail_turn(tx, turn_id, turn_code)
+    record_turn(tx, receipt, turn_id, "failed", turn_code)
+    fail(tx, receipt, code, turn_id=turn_id)

@@ -48,7 +48,7 @@ class Delivery:
     updated_at: int
 
 
-def delivery_of(row: Mapping[str, Any]) -> Delivery:
+def delivery_of(row: Mapping[Any, Any]) -> Delivery:
     """The value of one row."""
     return Delivery(
         id=row["id"],

@@ -16,7 +16,6 @@ from frontdesk.identity import record_event, require
 from frontdesk.identity.model import Actor, Right
 from frontdesk.kernel import limits
 from frontdesk.kernel.errors import Problem
-from frontdesk.kernel.machine import Lease
 from frontdesk.kernel.retry import backoff_us
 from frontdesk.storage.guarded import Take
 from frontdesk.storage.tx import Tx
@@ -32,10 +31,10 @@ class Target:
 
 
 def find_targets(tx: Tx, installation_id: str, message_ids: Sequence[str]) -> dict[str, Target]:
-    """Our deliveries among provider message ids. Only `sent` and `settled_sent` ones are valid targets."""
+    """Our deliveries among at most two provider message ids (parent, root). Only `sent` and `settled_sent` ones are valid targets."""
     if not message_ids:
         return {}
-    rows = store.find_by_message_ids(tx, installation_id, message_ids)
+    rows = store.find_by_message_ids(tx, installation_id, message_ids[0], message_ids[-1])
     return {
         row["provider_message_id"]: Target(
             row["reply_grant"], row["chat_id"], row["status"] in ("sent", "settled_sent")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from frontdesk.desk.connections.channel import Channel
 from frontdesk.desk.outbox import store
@@ -13,6 +14,20 @@ from frontdesk.kernel.canonical import bytes_digest, canonical_digest
 from frontdesk.kernel.errors import Defect
 from frontdesk.kernel.ids import uuid7
 from frontdesk.storage.tx import Tx
+
+SNAPSHOT_KEYS: Final = (
+    "channel",
+    "chat_id",
+    "file_name",
+    "media_type",
+    "operation_id",
+    "payload_hash",
+    "payload_kind",
+    "provider_uuid",
+    "purpose",
+    "reply_to_message_id",
+    "template_version",
+)
 
 
 def answer_payload(text: str, channel: Channel, oversize_answer: str) -> Payload:
@@ -30,6 +45,11 @@ def answer_payload(text: str, channel: Channel, oversize_answer: str) -> Payload
 def text_payload(text: str) -> Payload:
     """A text whose parts are already neutral (templates)."""
     return Payload(kind="text", text=text)
+
+
+def delivery_hash(snapshot: Mapping[str, Any]) -> str:
+    """Digest of everything a delivery fixes at its birth (check value V9); a key without a value is null."""
+    return canonical_digest({**dict.fromkeys(SNAPSHOT_KEYS), **snapshot, "schema": "delivery-v1"})
 
 
 def take_snapshot(
@@ -54,8 +74,7 @@ def take_snapshot(
     delivery_id = tx.new_id("dlv")
     payload_hash = _payload_hash(payload)
     provider_uuid = str(uuid7(tx.now, tx.entropy))
-    snapshot: dict[str, Any] = {
-        "channel": channel_key,
+    fixed: dict[str, Any] = {
         "chat_id": chat_id,
         "file_name": payload.file_name,
         "media_type": payload.media_type,
@@ -65,30 +84,20 @@ def take_snapshot(
         "provider_uuid": provider_uuid,
         "purpose": purpose,
         "reply_to_message_id": reply_to,
-        "schema": "delivery-v1",
         "template_version": TEMPLATE_VERSION,
     }
     values = {
+        **fixed,
         "id": delivery_id,
         "created_at": tx.now,
         "updated_at": tx.now,
         "workspace": workspace_id,
-        "operation_id": delivery_id,
-        "provider_uuid": provider_uuid,
         "installation": installation_id,
         "reply_grant": reply_grant_id,
         "receipt": receipt_id,
-        "purpose": purpose,
-        "chat_id": chat_id,
-        "reply_to_message_id": reply_to,
-        "payload_kind": payload.kind,
         "text": payload.text,
         "payload_bytes": payload.content,
-        "file_name": payload.file_name,
-        "media_type": payload.media_type,
-        "template_version": TEMPLATE_VERSION,
-        "payload_hash": payload_hash,
-        "request_hash": canonical_digest(snapshot),
+        "request_hash": delivery_hash({**fixed, "channel": channel_key}),
         "status": "pending",
         "attempt_count": 0,
         "not_before": tx.now,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, func, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from frontdesk.desk.outbox.machine import DELIVERY, WAITING
@@ -14,6 +14,7 @@ from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import Take, transition
 from frontdesk.storage.paging import page
+from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_update
 
 D = DELIVERIES.c
@@ -40,13 +41,17 @@ def find_of_receipt(tx: Tx, receipt_id: str) -> RowMapping | None:
     return tx.find(select(DELIVERIES).where(D.receipt == receipt_id))
 
 
-def find_by_message_ids(tx: Tx, installation_id: str, message_ids: Sequence[str]) -> Sequence[RowMapping]:
-    """Deliveries that the provider knows under these message ids."""
-    return tx.rows(
-        select(D.id, D.reply_grant, D.chat_id, D.status, D.provider_message_id, D.artifact_grant).where(
-            D.installation == installation_id, D.provider_message_id.in_(message_ids)
-        )
+_BY_MESSAGE_IDS = Prepared(
+    select(D.id, D.reply_grant, D.chat_id, D.status, D.provider_message_id, D.artifact_grant).where(
+        D.installation == bindparam("installation_id"),
+        or_(D.provider_message_id == bindparam("first"), D.provider_message_id == bindparam("last")),
     )
+)
+
+
+def find_by_message_ids(tx: Tx, installation_id: str, first: str, last: str) -> list[dict[str, Any]]:
+    """Deliveries that the provider knows under one or two message ids (a parent and a root)."""
+    return _BY_MESSAGE_IDS.rows(tx, {"installation_id": installation_id, "first": first, "last": last})
 
 
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
@@ -72,7 +77,7 @@ def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:
 def aged_ids(tx: Tx, born_before: int, limit: int) -> Sequence[str]:
     """Waiting deliveries older than the stale-send limit."""
     rows = tx.rows(
-        select(D.id).where(D.status.in_(WAITING), D.created_at <= born_before).order_by(D.created_at).limit(limit)
+        select(D.id).where(D.status.in_(WAITING), D.created_at < born_before).order_by(D.created_at).limit(limit)
     )
     return [row["id"] for row in rows]
 

@@ -68,11 +68,10 @@ def start_run(
         conversation_id=conversation_id,
         parent_run_id=parent_run_id,
     )
-    run_id = tx.new_id("run")
     inserted = store.try_insert_run(
         tx,
         {
-            "id": run_id,
+            "id": tx.new_id("run"),
             "workspace": workspace_id,
             "project": project_id,
             "workflow": workflow_id,
@@ -91,17 +90,21 @@ def start_run(
         raise Defect("a run was refused by something else than its request id")
     if not inserted:
         return _replayed(run, digest)
+    _record_start(tx, run)
+    return Started(run, created=True)
+
+
+def _record_start(tx: Tx, run: Run) -> None:
     record_event(
         tx,
-        workspace_id=workspace_id,
+        workspace_id=run.workspace_id,
         kind="run.started",
         object_kind="run",
-        object_id=run_id,
-        project_id=project_id,
-        owner_user_id=actor.user_id,
-        actor_id=actor.user_id,
+        object_id=run.id,
+        project_id=run.project_id,
+        owner_user_id=run.started_by,
+        actor_id=run.started_by,
     )
-    return Started(run, created=True)
 
 
 def list_runs(

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 
 from frontdesk.desk import connections, outbox
-from frontdesk.desk.connections.channel import Channel, Channels, Complete, HistoryItem, Incomplete, Installed
+from frontdesk.desk.connections.channel import (
+    Channel,
+    Channels,
+    Complete,
+    ConnectFailed,
+    HistoryItem,
+    Incomplete,
+    Installed,
+    Session,
+)
 from frontdesk.desk.outbox import Delivery
 from frontdesk.identity.model import Actor
 from frontdesk.kernel import limits
@@ -60,7 +70,7 @@ async def look(order: Look) -> Seen:
     delivery = order.delivery
     sending_at = delivery.sending_at
     assert sending_at is not None
-    session = await order.channel.connect(order.installed)
+    session = await _connect(order)
     try:
         async with asyncio.timeout(limits.SEND_TIMEOUT_US / SECOND):
             history = await order.channel.history(
@@ -72,7 +82,9 @@ async def look(order: Look) -> Seen:
     except TimeoutError:
         history = Incomplete("timeout")
     finally:
-        await order.channel.close(session)
+        with contextlib.suppress(Exception):  # cannot change what was seen
+            async with asyncio.timeout(limits.CLOSE_TIMEOUT_US / SECOND):
+                await order.channel.close(session)
     if not isinstance(history, Complete):
         return Seen("unknown")
     matches = [item for item in history.items if _matches(order, item)]
@@ -83,10 +95,20 @@ async def look(order: Look) -> Seen:
     return Seen("unknown")
 
 
+async def _connect(order: Look) -> Session:
+    try:
+        async with asyncio.timeout(limits.CONNECT_TIMEOUT_US / SECOND):
+            return await order.channel.connect(order.installed)
+    except TimeoutError:
+        raise ConnectFailed("connect_failed") from None
+
+
 def _matches(order: Look, item: HistoryItem) -> bool:
     """Our bot's message with equal parent and equal content, neither recalled nor edited."""
     delivery = order.delivery
     if item.sender_type == "user" or item.deleted or item.updated:
+        return False
+    if item.sender_id not in {order.installed.app_id, order.bot_open_id}:
         return False
     if (item.parent_id or None) != delivery.reply_to:
         return False

@@ -10,12 +10,13 @@ from frontdesk.desk.connections.channel import (
     Channel,
     Installed,
     NotSent,
-    Outcome,
     OutboundFile,
     OutboundMessage,
+    Outcome,
     RefusedFinal,
     RefusedRetry,
     Sent,
+    Unknown,
 )
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.outbox import Delivery, Slot
@@ -49,7 +50,8 @@ class Order:
 def claim_due(tx: Tx, order: Order, parts: Parts, found_work: Callable[[], None] = lambda: None) -> list[Attempt]:
     """t5 for as many as fit. Each waiting delivery is aged, judged, checked for usable secrets, then claimed.
 
-    A delivery without authority fails here and its receipt with it; the channel is not even built.
+    A delivery without authority fails here and its receipt with it; the channel is not even built. Bounded by one scan
+    page: whatever is looked at ends, is claimed or waits for a later moment, so the next page starts behind it.
     """
     claimed: list[Attempt] = []
     due = outbox.due(tx, limits.SCAN_PAGE)
@@ -79,9 +81,12 @@ def _claim(tx: Tx, delivery: Delivery, order: Order, parts: Parts) -> Attempt | 
     if claimed is None:
         return None
     installation = connections.find_installation(tx, claimed.installation_id)
-    if installation is None or installation.channel not in parts.channels:
-        raise Defect("a delivery names an installation or channel that is not there")
-    channel = parts.channels[installation.channel]
+    if installation is None:
+        raise Defect("a delivery names an installation that is not there")
+    channel = parts.channels.get(installation.channel)
+    if channel is None:  # no longer installed: one such delivery must not keep the others from being sent
+        outbox.connect_failed(tx, claimed, "connect_failed")
+        return None
     try:
         credentials = connections.credentials_of(installation, channel, parts.keyring, needed=("app_secret",))
     except CredentialUnavailable:
@@ -107,21 +112,31 @@ def refused_locally(delivery: Delivery, channel: Channel) -> str | None:
 
 
 def _reason(tx: Tx, delivery: Delivery) -> str | None:
+    """Why this delivery may not be sent now. Its receipt is locked first: it may end here, and that is the lock order."""
+    facts = inbox.lock_facts(tx, delivery.receipt_id) if delivery.receipt_id is not None else None
     grant = grants.read_grant(tx, delivery.reply_grant_id)
-    facts = inbox.find_facts(tx, delivery.receipt_id) if delivery.receipt_id is not None else None
     return grants.judge(
         tx, grant, needs_cursor=delivery.purpose in NEEDS_CURSOR, receipt=facts
     ).reason
 
 
-def _forbid(tx: Tx, delivery: Delivery, reason: str) -> None:
+def _forbid(tx: Tx, delivery: Delivery, reason: str) -> bool:
+    """Fail the delivery and its receipt in one commit. False: it is another's by now, and nothing was written."""
     code = grants.lost_code(reason)
-    if outbox.forbid(tx, delivery, code) is not None and delivery.receipt_id is not None:
+    if outbox.forbid(tx, delivery, code) is None:
+        return False
+    if delivery.receipt_id is not None:
         inbox.revoke_completed(tx, delivery.receipt_id, code)
+    return True
 
 
-def note_connected(tx: Tx, attempt: Attempt) -> None:
-    """A connect came about: clears a cause it disproves, sets `last_ready_at` at most once a minute."""
+def note_connected(tx: Tx, attempt: Attempt, uploaded: str | None) -> None:
+    """A connect came about: clears a cause it disproves, sets `last_ready_at` at most once a minute, keeps a file's key.
+
+    Raises `StaleFence` where there is a key to keep and the lease is lost.
+    """
+    if uploaded is not None and not outbox.store_upload_key(tx, attempt.delivery, uploaded):
+        raise StaleFence
     connections.note_connect_result(tx, attempt.installed.installation_id, ok=True, code=None)
 
 
@@ -159,14 +174,18 @@ def begin_sending(tx: Tx, attempt: Attempt, lease_us: int) -> Delivery | None:
 
     Raises `StaleFence` where the lease is lost or has lapsed. Committed before the wire request begins.
     """
-    current = outbox.find_delivery(tx, attempt.delivery.id)
-    if current is None or current.status != "connecting" or current.lease.generation != attempt.delivery.lease.generation:
-        raise StaleFence
+    lease = attempt.delivery.lease
     reason = _reason(tx, attempt.delivery)
+    current = outbox.find_delivery(tx, attempt.delivery.id, lock=True)
+    if current is None or current.status != "connecting" or not current.lease.live(tx.now):
+        raise StaleFence
+    if (current.lease.owner, current.lease.generation) != (lease.owner, lease.generation):
+        raise StaleFence
     if reason is not None:
-        _forbid(tx, current, reason)
+        if not _forbid(tx, current, reason):
+            raise StaleFence
         return None
-    sending = outbox.begin(tx, attempt.delivery, lease_us)
+    sending = outbox.begin(tx, current, lease_us)
     if sending is None:
         raise StaleFence
     return sending
@@ -174,7 +193,7 @@ def begin_sending(tx: Tx, attempt: Attempt, lease_us: int) -> Delivery | None:
 
 def conclude(tx: Tx, delivery: Delivery, outcome: Outcome) -> str:
     """t9: what the one wire request brought, fenced. Raises `StaleFence`: the late result is dropped, recovery decides."""
-    if isinstance(outcome, Sent):
+    if isinstance(outcome, Sent) and 1 <= len(outcome.message_id) <= limits.PROVIDER_ID_CHARS_MAX:
         ended = outbox.confirm(tx, delivery, outcome.message_id, outcome.created_ms)
     elif isinstance(outcome, RefusedFinal):
         ended = outbox.refused_by_provider(tx, delivery, outcome.code, outcome.provider_code)
@@ -184,7 +203,7 @@ def conclude(tx: Tx, delivery: Delivery, outcome: Outcome) -> str:
     elif isinstance(outcome, NotSent):
         ended = outbox.not_sent(tx, delivery, outcome.code)
     else:
-        ended = outbox.lose(tx, delivery, outcome.provider_code)
+        ended = outbox.lose(tx, delivery, outcome.provider_code if isinstance(outcome, Unknown) else None)
     if ended is None:
         raise StaleFence
     return ended.status

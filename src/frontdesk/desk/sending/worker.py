@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from frontdesk.desk import outbox
 from frontdesk.desk.connections.channel import Channel, ConnectFailed, Session, Unknown
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.outbox import Delivery
@@ -83,7 +82,7 @@ class DeliveryWorker:
             await asyncio.wait(set(self._tasks), timeout=grace_s)
         for task in list(self._tasks):
             task.cancel()
-        if self._tasks:
+        while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def _deliver(self, attempt: Attempt) -> None:
@@ -120,25 +119,16 @@ class DeliveryWorker:
                 file = steps.file_of(delivery)
                 if file is not None and key is None:
                     key = await channel.upload(session, file)
-        except TimeoutError:
-            await self._abandon(channel, session)
-            raise ConnectFailed("connect_failed") from None
-        except BaseException:
-            await self._abandon(channel, session)
+            uploaded = key if key != delivery.upload_key else None
+            await self._write(lambda tx: steps.note_connected(tx, attempt, uploaded))
+        except BaseException as error:
+            if session is not None:
+                await self._close(channel, session)
+            if isinstance(error, Exception) and not isinstance(error, ConnectFailed | StaleFence | DatabaseBusy):
+                log.warning("sending.connect_raised", operation="desk.sending", id=delivery.id, code=type(error).__name__)
+                raise ConnectFailed("connect_failed") from None
             raise
-        uploaded = key if key != delivery.upload_key else None
-
-        def note(tx: Tx) -> None:
-            steps.note_connected(tx, attempt)
-            if uploaded is not None and not outbox.store_upload_key(tx, delivery, uploaded):
-                raise StaleFence
-
-        await self._write(note)
         return session, key
-
-    async def _abandon(self, channel: Channel, session: Session | None) -> None:
-        if session is not None:
-            await self._close(channel, session)
 
     async def _paced(self, attempt: Attempt) -> bool:
         """Wait for the chat's slot before `sending`. False: too far away, the attempt was given back."""
@@ -162,7 +152,9 @@ class DeliveryWorker:
         message = steps.message_of(delivery, upload_key, start_before_us)
         self._failpoints.hit("t8.before")
         try:
-            outcome = await channel.send(session, message)
+            # The channel bounds its request itself; this bound only keeps a channel that does not from holding the place.
+            async with asyncio.timeout((limits.SEND_TIMEOUT_US + limits.CLOSE_TIMEOUT_US) / SECOND):
+                outcome = await channel.send(session, message)
         except asyncio.CancelledError:
             await self._conclude(delivery, Unknown())
             raise
