@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import socket
 import sqlite3
 import statistics
@@ -58,7 +59,7 @@ def signed(payload: dict[str, Any], number: int) -> Push:
     plain = padder.update(json.dumps(payload, ensure_ascii=False).encode()) + padder.finalize()
     encryptor = Cipher(algorithms.AES(key), modes.CBC(iv)).encryptor()
     cipher = base64.b64encode(iv + encryptor.update(plain) + encryptor.finalize()).decode()
-    body = json.dumps({"encrypt": cipher}).encode()
+    body = b'{"encrypt":"' + cipher.encode() + b'"}'  # without blanks, as the provider writes it
     timestamp, nonce = str(int(time.time())), f"n{number}"
     signature = hashlib.sha256(f"{timestamp}{nonce}{ENCRYPT_KEY}".encode() + body).hexdigest()
     headers = (
@@ -109,6 +110,7 @@ def serve_frontdesk(data: str, sock: socket.socket) -> None:
     """The production application, worker off, reception budgets lifted."""
     import uvicorn
 
+    from frontdesk.app.serving import Server, run
     from frontdesk.app.settings import load_settings
     from frontdesk.app.telemetry import configure_logging
     from frontdesk.app.wiring import Process
@@ -123,13 +125,14 @@ def serve_frontdesk(data: str, sock: socket.socket) -> None:
         process = Process(settings, folder, with_worker=False, port=sock.getsockname()[1])
         await process.start()
         config = uvicorn.Config(process.api, log_config=None, access_log=False, lifespan="off", proxy_headers=False)
-        try:
-            await uvicorn.Server(config).serve(sockets=[sock])
-        finally:
-            print(f"  commits shared by {process.database.grouped / max(1, process.database.commits):.1f} pushes on average")  # type: ignore[attr-defined]
-            await process.stop()
+        server = Server(config)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: setattr(server, "should_exit", True))
+        await server.serve(sockets=[sock])
+        shared = process.database.grouped / max(1, process.database.commits)  # type: ignore[attr-defined]
+        print(f"  {shared:.1f} pushes shared a commit on average", flush=True)
+        await process.stop()
 
-    asyncio.run(main())
+    run(main())
 
 
 def lift(limits: Any) -> None:

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI, Request, Response
 from lark_channel import EventDispatcherHandler, SecurityConfig
 from lark_channel.core.model import RawRequest
@@ -51,4 +52,5 @@ def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str) ->
         return Response(answer.content, answer.status_code)
 
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    asyncio.run(uvicorn.Server(config).serve(sockets=[sock]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(uvicorn.Server(config).serve(sockets=[sock]))

@@ -203,6 +203,9 @@ async def test_a_redirect_is_not_followed(provider: Provider, channel: FeishuCha
     )
     assert await send(channel) == Unknown()
     assert provider.paths() == ["/open-apis/auth/v3/tenant_access_token/internal", REPLY_PATH]
+    provider.on(REPLY_PATH, code(230002, status, {"Location": f"{provider.origin}{CREATE_PATH}"}))
+    assert await send(channel) == Unknown()
+    assert [request.path for request in provider.wire()] == [REPLY_PATH] * 2
 
 
 def drip_head(provider: Provider) -> Reply:

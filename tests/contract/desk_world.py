@@ -448,7 +448,7 @@ class DeskWorld:
         if seat is not None:
             sender, chat = sender or seat.sender, chat or seat.chat
             parent = parent or (seat.activation if reply else None)
-        name = message_id or f"om_{self.number()}"
+        name = message_id or f"om_in_{self.number()}"
         now_ms = self.clock.now_us() // 1000
         values: dict[str, Any] = {
             "app_id": APP_ID,

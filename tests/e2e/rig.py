@@ -35,7 +35,8 @@ LEASE = "26s"  # the shortest that desk.md 8.3 allows
 LAPSE_S = 60.0  # waiting for a lease to lapse and its row to be judged, on a busy machine
 WAIT_S = 30.0
 READY_S = 60.0
-POLL_S = 0.05
+POLL_S = 0.1
+SLOW_POLL_S = 0.4
 # Starting Python is what costs; two at a time is what a small machine has room for.
 STARTS_AT_ONCE = 2
 DEFECTS = re.compile(r"Traceback|worker\.step_failed|inbox\.defect|sending\.defect|sending\.raised|inbox\.begin_failed")

@@ -28,7 +28,7 @@ class StartRefused(Exception):
     """The process cannot start; the text says why and what to do."""
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn without its own signal handling: ours ends the worker first and then exits 0."""
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ async def serve(
 ) -> None:
     """start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks keep being answered."""
     stop = StopSignal(exit_with_stdin=exit_with_stdin)
-    server = _Server(
+    server = Server(
         uvicorn.Config(
             process.api,
             log_config=None,

@@ -28,41 +28,28 @@ class Prepared:
 
     def rows(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Every row, as plain dictionaries."""
-        compiled, cursor = self._run(tx, parameters)
-        try:
-            return [compiled.row(values) for values in cursor.fetchall()]
-        finally:
-            cursor.close()
+        compiled = self._for(tx)
+        return [compiled.row(values) for values in tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchall()]
 
     def find(self, tx: Tx, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first row, or None."""
-        compiled, cursor = self._run(tx, parameters)
-        try:
-            values = cursor.fetchone()
-        finally:
-            cursor.close()
+        compiled = self._for(tx)
+        values = tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchone()
         return None if values is None else compiled.row(values)
 
     def changed(self, tx: Tx, parameters: Mapping[str, Any]) -> int:
         """Rows touched by a write."""
-        _, cursor = self._run(tx, parameters)
-        try:
-            return int(cursor.rowcount)
-        finally:
-            cursor.close()
+        compiled = self._for(tx)
+        return int(tx.driver.execute(compiled.sql, compiled.bound(parameters)).rowcount)
 
-    def _run(self, tx: Tx, parameters: Mapping[str, Any]) -> tuple[_Compiled, Any]:
+    def _for(self, tx: Tx) -> _Compiled:
         dialect = tx.conn.dialect
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
             given = self._statement
             statement = given if isinstance(given, ClauseElement) else given(dialect.name)
             compiled = self._compiled[dialect.name] = _Compiled(statement, dialect)
-        driver = tx.conn.connection.driver_connection
-        assert driver is not None
-        cursor = driver.cursor()
-        cursor.execute(compiled.sql, compiled.bound(parameters))
-        return compiled, cursor
+        return compiled
 
 
 class _Compiled:
@@ -85,13 +72,13 @@ class _Compiled:
 
     def bound(self, parameters: Mapping[str, Any]) -> Any:
         """The driver's parameters; a name that is missing is a KeyError."""
-        if self._order is None:
-            return {**self._fixed, **parameters}
-        return [parameters[name] if name in parameters else self._fixed[name] for name in self._order]
+        if self._fixed:
+            parameters = {**self._fixed, **parameters}
+        return parameters if self._order is None else [parameters[name] for name in self._order]
 
     def row(self, values: Sequence[Any]) -> dict[str, Any]:
         """One row by column name; SQLite's 0 and 1 become booleans."""
-        found = dict(zip(self._names, values, strict=True))
+        found = dict(zip(self._names, values))  # noqa: B905 - one select, as many values as names
         for name in self._booleans:
             if found[name] is not None:
                 found[name] = bool(found[name])

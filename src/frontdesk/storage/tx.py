@@ -16,13 +16,21 @@ class Tx:
     `now` is read once (host clock on SQLite, `clock_timestamp()` on PostgreSQL) and is the only time a verb may use.
     """
 
-    __slots__ = ("conn", "entropy", "now", "wakes")
+    __slots__ = ("_driver", "conn", "entropy", "now", "wakes")
 
     def __init__(self, conn: Connection, now: int, entropy: Entropy) -> None:
         self.conn = conn
         self.now = now
         self.entropy = entropy
         self.wakes: list[str] = []
+        self._driver: Any = None
+
+    @property
+    def driver(self) -> Any:
+        """The driver's own connection, for `storage.prepared` alone."""
+        if self._driver is None:
+            self._driver = self.conn.connection.driver_connection
+        return self._driver
 
     def new_id(self, prefix: str) -> str:
         """A fresh id whose time is `now`."""

@@ -63,7 +63,7 @@ def detect(text: str) -> Intent:
     binding = _token(_BINDING_TOKEN, views)
     if binding or _starts(start, BINDING_WORDS):
         return Intent("binding", binding)
-    if any(find_secret_shape(view) for view in (text, *views)):
+    if any(find_secret_shape(view) for view in {text, *views}):
         return Intent("credential")
     return Intent("reply")
 
