@@ -2,13 +2,15 @@
 
     python -m bench.ingest [--seconds 6] [--connections 32] [--rounds 3]
 
-The plain handler is what one writes first: FastAPI, the vendor SDK's dispatcher in strict mode on the thread pool, one SQLite
+The plain handler is what one writes first: FastAPI, the vendor SDK's dispatcher in strict mode on the thread pool,
+one SQLite
 commit for each push (WAL, synchronous=FULL), 200 afterwards. Frontdesk is the production application with its worker off; a
-push becomes a receipt of a bound person's reply under a grant. Both run under uvicorn with uvloop and httptools, one process
+push becomes a receipt of a bound person's reply under a grant. Both run under uvicorn with uvloop and httptools, one
+process
 each, on loopback; the load comes from a third process over keep-alive connections with pushes signed beforehand.
 
-Constants overridden here, and only here: the reception budgets (pushes per second of an installation, messages per minute of a
-sender, open receipts of a grant), which exist to slow such a load down.
+Constants overridden here, and only here: the reception budgets (pushes per second of an installation, messages per
+minute of a sender, open receipts of a grant), which exist to slow such a load down.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from bench.plain import serve_plain
 
 ENCRYPT_KEY = "bench-encrypt-key"
-TOKEN = "bench-verification-token"  # noqa: S105 - made up
+TOKEN = "bench-verification-token"
 APP, TENANT = "cli_bench", "tenant-bench"
 GRANTS = 40
 
@@ -153,7 +155,9 @@ def make_frontdesk(data: Path) -> tuple[str, list[str]]:
 # ------------------------------------------------------------------------------------------------- load
 
 
-async def drive(port: int, path: str, pushes: list[Push], connections: int, seconds: float) -> tuple[float, list[float]]:
+async def drive(
+    port: int, path: str, pushes: list[Push], connections: int, seconds: float
+) -> tuple[float, list[float]]:
     """Send pushes over keep-alive connections until the time is over: (pushes a second, latencies in seconds)."""
     latencies: list[float] = []
     queue = iter(pushes)
@@ -205,7 +209,9 @@ def run_round(number: int, seconds: float, connections: int, which: str) -> tupl
         count = int(seconds * 6000)
         if which == "plain":
             path, targets = "/events", ["om_target"] * GRANTS
-            process = multiprocessing.Process(target=serve_plain, args=(os.path.join(folder, "plain.db"), sock, ENCRYPT_KEY, TOKEN))
+            process = multiprocessing.Process(
+                target=serve_plain, args=(os.path.join(folder, "plain.db"), sock, ENCRYPT_KEY, TOKEN)
+            )
         else:
             path, targets = make_frontdesk(Path(folder))
             process = multiprocessing.Process(target=serve_frontdesk, args=(folder, sock))
@@ -222,7 +228,10 @@ def run_round(number: int, seconds: float, connections: int, which: str) -> tupl
             process.join(20)
             sock.close()
     p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
-    print(f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   {cost_us:5.0f} us of processor a push", flush=True)
+    print(
+        f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   {cost_us:5.0f} us of processor a push",
+        flush=True,
+    )
     return rate, p50, p99
 
 
@@ -265,7 +274,9 @@ def main() -> None:
         ours = run_round(number, options.seconds, options.connections, "frontdesk")
         ratios.append(ours[0] / plain[0])
         tails.append(ours[2] / plain[2])
-        print(f"  ratio {ratios[-1]:.2f} times the plain handler; p99 {tails[-1]:.2f} of its p99; p99 / its p50 {ours[2] / plain[1]:.2f}")
+        print(
+            f"  ratio {ratios[-1]:.2f} times the plain handler; p99 {tails[-1]:.2f} of its p99; p99 / its p50 {ours[2] / plain[1]:.2f}"
+        )
     print(f"median ratio {statistics.median(ratios):.2f}, median p99 ratio {statistics.median(tails):.2f}")
 
 

@@ -57,7 +57,14 @@ def make_world(data: Path, app: str, tenant: str, encrypt_key: str, token: str, 
         owner = local_actor(tx, "owner")
         name = f"person{number}"
         user = create_user(
-            tx, owner, username=name, display_name=name, email=None, locale=None, password_hash=None, is_platform_admin=False
+            tx,
+            owner,
+            username=name,
+            display_name=name,
+            email=None,
+            locale=None,
+            password_hash=None,
+            is_platform_admin=False,
         )
         add_member(tx, owner, installed.workspace_id, user_id=user.id, email=None, role="operator")
         actor = local_actor(tx, name)
@@ -82,7 +89,9 @@ def make_world(data: Path, app: str, tenant: str, encrypt_key: str, token: str, 
         )
         received = inbox.receive(tx, installation_id, bind, transport="webhook")
         assert received.outcome == "completed", received
-        binding = connections.my_binding(tx, actor, workspace_id=installed.workspace_id, installation_id=installation_id)
+        binding = connections.my_binding(
+            tx, actor, workspace_id=installed.workspace_id, installation_id=installation_id
+        )
         assert binding is not None
         conversation = conversations.create_conversation(
             tx,

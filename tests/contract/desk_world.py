@@ -183,6 +183,7 @@ class DeskWorld:
     oversize_answer: str = "file"
     reply_ready: bool = True
     installation_id: str = ""
+    apps: dict[str, str] = dataclasses.field(default_factory=dict)
     _numbers: itertools.count[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -239,7 +240,7 @@ class DeskWorld:
         """Rows of a table in the order they were made, with these column values."""
         found = TABLES[table]
         statement = sa.select(found).where(*(found.c[name] == value for name, value in equal.items()))
-        order = [found.c[name] for name in ("created_at", "id") if name in found.c]
+        order = [found.c[name] for name in ("created_at", "sequence", "id") if name in found.c]
         rows = await self.database.read(lambda tx: tx.rows(statement.order_by(*order)))
         return [dict(row) for row in rows]
 
@@ -272,6 +273,7 @@ class DeskWorld:
             "secrets": SECRETS,
         }
         made = await self.write(connections.create_installation, self.owner, **{**values, **self.keys, **changes})
+        self.apps[made.id] = made.app_id
         return made.id
 
     async def enable(self, enabled: bool, installation_id: str | None = None) -> None:
@@ -305,7 +307,9 @@ class DeskWorld:
         """A challenge, and the bind message as reception takes it; returns the binding's id."""
         where = installation_id or self.installation_id
         code = await self.challenge(actor, where)
-        received = await self.push(self.message(f"/bind {code}", sender=sender, chat=chat), where)
+        received = await self.push(
+            self.message(f"/bind {code}", sender=sender, chat=chat, app_id=self.apps[where]), where
+        )
         assert received.outcome == "completed", received
         return str((await self.row("receipts", str(received.receipt_id)))["binding"])
 
@@ -447,6 +451,7 @@ class DeskWorld:
         """A verified message as the channel hands it over; with a seat, its person's answer to the activation."""
         if seat is not None:
             sender, chat = sender or seat.sender, chat or seat.chat
+            changes = {"app_id": self.apps[seat.installation_id], **changes}
             parent = parent or (seat.activation if reply else None)
         name = message_id or f"om_in_{self.number()}"
         now_ms = self.clock.now_us() // 1000

@@ -41,8 +41,8 @@ class ThreadPool:
 class BatchThread:
     """`Threads` on one thread that takes what has queued up and answers it together.
 
-    For many short functions: the loop is woken once for a batch, and the two threads hand the interpreter over once instead
-    of once a call. A long function holds up those behind it.
+    For many short functions: the loop is woken once for a batch, and the two threads hand the interpreter over once
+    instead of once a call. A long function holds up those behind it.
     """
 
     def __init__(self, name: str) -> None:

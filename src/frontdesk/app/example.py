@@ -86,7 +86,7 @@ class Example:
         answer = await self.api.request(method, "/api/v1" + path, **arguments)
         if answer.is_error:
             code = _code(answer)
-            raise StartRefused(f"{method} {path.split('?')[0]} was refused: {code}")
+            raise StartRefused(f"{method} {path.split('?', maxsplit=1)[0]} was refused: {code}")
         return answer.json() if answer.content else None
 
     async def simulate(self, method: str, path: str, **arguments: Any) -> Any:
@@ -137,7 +137,9 @@ class Example:
         self.app = await self.simulate("POST", "/_sim/apps", json={"name": self.app_name})
         self.person = await self.simulate("POST", "/_sim/people", json={"name": PERSON, "app_id": self.app["app_id"]})
         listed = await self.call("GET", f"{self.workspace}/installations", params={"limit": 100})
-        mine = [item for item in listed["items"] if item["app_id"] == self.app["app_id"] and item["status"] != "revoked"]
+        mine = [
+            item for item in listed["items"] if item["app_id"] == self.app["app_id"] and item["status"] != "revoked"
+        ]
         if mine:
             self.installation = mine[0]
         else:
@@ -256,9 +258,7 @@ class Example:
 
 def open_example(server: str, simulator: str, token: str, simulator_token: str) -> Example:
     """Clients for a server and a simulator on this machine; environment proxies are not used."""
-    api = httpx2.AsyncClient(
-        base_url=server, headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False
-    )
+    api = httpx2.AsyncClient(base_url=server, headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False)
     sim = httpx2.AsyncClient(
         base_url=simulator, headers={"Authorization": f"Bearer {simulator_token}"}, timeout=30, trust_env=False
     )

@@ -40,7 +40,9 @@ class Installed:
     project_id: str
 
 
-def initialise(data: Path, password: str | None, *, extra_toml: str = "", force_secrets: dict[str, str] | None = None) -> Installed:
+def initialise(
+    data: Path, password: str | None, *, extra_toml: str = "", force_secrets: dict[str, str] | None = None
+) -> Installed:
     """Make folder, settings, secrets, database, owner, workspace and project. Refuses a database with a user, unchanged."""
     make_folder(data)
     _write_once(data / "frontdesk.toml", TOML + extra_toml, 0o600)

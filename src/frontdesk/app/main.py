@@ -15,7 +15,8 @@ from frontdesk.wire.operations import OPERATIONS
 def main() -> None:
     """Frontdesk: the front desk for a team's AI agents.
 
-    `frontdesk up` starts everything with an example; `frontdesk init` and `frontdesk serve` start it for real. Commands with two
+    `frontdesk up` starts everything with an example; `frontdesk init` and `frontdesk serve` start it for real.
+    Commands with two
     words (`frontdesk desk grants create`) talk to a running server: set FRONTDESK_URL and FRONTDESK_TOKEN.
     """
 

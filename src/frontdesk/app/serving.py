@@ -82,7 +82,7 @@ class StopSignal:
 async def serve(
     process: Process, settings: Settings, sock: socket.socket, *, exit_with_stdin: bool, ready: Callable[[], None]
 ) -> None:
-    """start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks keep being answered."""
+    """Start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks keep being answered."""
     stop = StopSignal(exit_with_stdin=exit_with_stdin)
     server = Server(
         uvicorn.Config(

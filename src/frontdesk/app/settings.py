@@ -20,7 +20,9 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, MINUTE, SECOND
 
 PREFIX: Final = "FRONTDESK_"
-RESERVED: Final = frozenset({"url", "token", "workspace", "project", "failpoints", "employee_data", "enable_test_cleanup", "data"})
+RESERVED: Final = frozenset(
+    {"url", "token", "workspace", "project", "failpoints", "employee_data", "enable_test_cleanup", "data"}
+)
 SECRET_NAMES: Final = ("credential_keys", "bootstrap_token", "metrics_token", "simulator_token")
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -41,31 +43,51 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    database_url: str = Field(default="", description="SQLite file or postgresql://; empty: frontdesk.db in the data folder")
-    object_store: str = Field(default="", description="Folder or bucket for large bytes; empty: objects/ in the data folder")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The SDK stays at warning")
-    bind: str = Field(default="127.0.0.1", description="Address to listen on; anything but loopback needs TLS or a proxy")
+    database_url: str = Field(
+        default="", description="SQLite file or postgresql://; empty: frontdesk.db in the data folder"
+    )
+    object_store: str = Field(
+        default="", description="Folder or bucket for large bytes; empty: objects/ in the data folder"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The SDK stays at warning"
+    )
+    bind: str = Field(
+        default="127.0.0.1", description="Address to listen on; anything but loopback needs TLS or a proxy"
+    )
     port: int = Field(default=8080, ge=0, le=65535, description="0 takes a free one, named by the ready line")
     tls_cert: str = Field(default="", description="Certificate chain file")
     tls_key: str = Field(default="", description="Private key file")
     allowed_hosts: Names = Field(default=LOOPBACK_HOSTS, description="Host names that are served")
-    behind_proxy: Names = Field(default=(), description="Addresses of proxies that end TLS and whose client address is believed")
+    behind_proxy: Names = Field(
+        default=(), description="Addresses of proxies that end TLS and whose client address is believed"
+    )
     public_url: str = Field(default="", description="Base of links and callback addresses; empty: from bind and port")
     credential_keys: SecretStr = Field(default=SecretStr(""), description="Comma-separated Fernet keys, first encrypts")
-    bootstrap_token: SecretStr = Field(default=SecretStr(""), description="Bearer of the bootstrap user, 32 characters or more")
+    bootstrap_token: SecretStr = Field(
+        default=SecretStr(""), description="Bearer of the bootstrap user, 32 characters or more"
+    )
     metrics_token: SecretStr = Field(default=SecretStr(""), description="Bearer for /metrics")
     simulator_token: SecretStr = Field(default=SecretStr(""), description="Bearer for the simulator's control routes")
     reply_enabled: bool = Field(default=False, description="Answer messages; init writes true")
     artifact_enabled: bool = Field(default=False, description="Hand over files; init writes true")
     failure_notices: bool = Field(default=True, description="Tell the person when a turn failed")
-    unaddressed_messages: Literal["only_grant", "refuse"] = Field(default="only_grant", description="Messages that reply to nothing")
-    oversize_answer: Literal["file", "refuse"] = Field(default="file", description="Answers over the provider's text limit")
+    unaddressed_messages: Literal["only_grant", "refuse"] = Field(
+        default="only_grant", description="Messages that reply to nothing"
+    )
+    oversize_answer: Literal["file", "refuse"] = Field(
+        default="file", description="Answers over the provider's text limit"
+    )
     lease: DurationUs = Field(default=30 * SECOND, gt=0, le=10 * MINUTE, description="Lease of receipts and deliveries")
-    shutdown_grace: DurationUs = Field(default=25 * SECOND, ge=0, le=15 * MINUTE, description="Time for running work at stop")
+    shutdown_grace: DurationUs = Field(
+        default=25 * SECOND, ge=0, le=15 * MINUTE, description="Time for running work at stop"
+    )
     worker_receipts: int = Field(default=8, ge=1, le=64, description="Receipts worked on at once")
     delivery_age_max: DurationUs = Field(default=4 * HOUR, gt=0, le=168 * HOUR, description="Stale-send limit")
     retention_days: int = Field(default=30, ge=1, le=3650, description="Texts are cleared after this many days")
-    feishu_domain: str = Field(default="https://open.feishu.cn", description="Provider origin; plain http for loopback only")
+    feishu_domain: str = Field(
+        default="https://open.feishu.cn", description="Provider origin; plain http for loopback only"
+    )
     outbound_proxy: str = Field(default="", description="Proxy for the provider; the environment's are ignored")
     runner: str = Field(default="demo", description="Runner where neither project nor workspace names one")
 

@@ -10,7 +10,20 @@ from typing import Any, Final
 import structlog
 
 FIELDS: Final = frozenset(
-    {"event", "level", "timestamp", "logger", "operation", "id", "phase", "status", "code", "duration_ms", "count", "method"}
+    {
+        "event",
+        "level",
+        "timestamp",
+        "logger",
+        "operation",
+        "id",
+        "phase",
+        "status",
+        "code",
+        "duration_ms",
+        "count",
+        "method",
+    }
 )
 
 
@@ -50,5 +63,8 @@ class _PlainHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one constant-shaped line."""
         structlog.get_logger("foreign").warning(
-            "library.log", operation=record.name[:64], status=record.levelname.lower(), code=f"{record.module}:{record.lineno}"
+            "library.log",
+            operation=record.name[:64],
+            status=record.levelname.lower(),
+            code=f"{record.module}:{record.lineno}",
         )

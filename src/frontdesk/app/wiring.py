@@ -54,7 +54,13 @@ class Process:
     """One server process: API, and a worker where one is wanted. Start, recover, serve, finally stop."""
 
     def __init__(
-        self, settings: Settings, data: Path, *, with_worker: bool, outside: Outside | None = None, port: int | None = None
+        self,
+        settings: Settings,
+        data: Path,
+        *,
+        with_worker: bool,
+        outside: Outside | None = None,
+        port: int | None = None,
     ) -> None:
         around = outside or Outside()
         self.settings = settings
@@ -208,7 +214,7 @@ class Process:
         )
 
     async def start(self) -> None:
-        """start → recover → serve. Whatever raises on the way, `stop` is still to be called."""
+        """Start → recover → serve. Whatever raises on the way, `stop` is still to be called."""
         self.hub.bind()
         if self.worker is not None:
             await self.worker.start()

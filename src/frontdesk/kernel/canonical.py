@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import rfc8785
 
-
 _SAFE: Final = 2**53 - 1
 
 

@@ -1,7 +1,7 @@
 """Named failpoints: no-ops unless armed, used to prove what a crash at each step leaves behind.
 
-Points are the steps of the message's way (`t0`, `t1`, `t1b`, `t2`…`t9`, `tF`) with `before` or `after`. They are armed by
-`FRONTDESK_FAILPOINTS=t7.after=kill` and only where the process was started with `--allow-failpoints`.
+Points are the steps of the message's way (`t0`, `t1`, `t1b`, `t2`…`t9`, `tF`) with `before` or `after`. They are
+armed by `FRONTDESK_FAILPOINTS=t7.after=kill` and only where the process was started with `--allow-failpoints`.
 """
 
 from __future__ import annotations

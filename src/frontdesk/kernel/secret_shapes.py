@@ -18,9 +18,30 @@ SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
 )
 
 
-# Every shape holds one of these in lower case: a text without any has none, which is nearly every text, and that is cheap to
+# Every shape holds one of these in lower case: a text without any has none, which is nearly every text, and that is
+# cheap to
 # see. A test keeps the two lists together.
-_MARKS: Final = ("private key", "akia", "asia", "aiza", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "eyj", "pass", "pwd", "fdt_", "fdu_", "fdh_", "fdp_")
+_MARKS: Final = (
+    "private key",
+    "akia",
+    "asia",
+    "aiza",
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "xox",
+    "eyj",
+    "pass",
+    "pwd",
+    "fdt_",
+    "fdu_",
+    "fdh_",
+    "fdp_",
+)
 
 
 def find_secret_shape(text: str) -> str | None:

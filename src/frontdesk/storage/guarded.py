@@ -1,7 +1,8 @@
 """Guarded UPDATE … RETURNING, derived from a transition table (design.md §4.3).
 
 Each statement names the legal source states and the fence in its WHERE; zero rows means that the caller may not write.
-Source of the fencing rule: M. Kleppmann, "How to do distributed locking" (2016): the resource itself refuses an old token.
+Source of the fencing rule: M. Kleppmann, "How to do distributed locking" (2016): the resource itself refuses an old
+token.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def renew(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease
     return tx.execute(statement).rowcount == 1
 
 
-def held(row: Mapping[str, Any], lease: Lease, *, now: int | None = None) -> bool:
+def held(row: Mapping[Any, Any], lease: Lease, *, now: int | None = None) -> bool:
     """True where a row just read still belongs to `lease` (and, with `now`, the expiry lies ahead)."""
     same = row["lease_owner"] == lease.owner and row["lease_generation"] == lease.generation
     if now is None:
@@ -114,7 +115,7 @@ def held(row: Mapping[str, Any], lease: Lease, *, now: int | None = None) -> boo
     return bool(same and row["lease_expires_at"] is not None and row["lease_expires_at"] > now)
 
 
-def lease_of(row: Mapping[str, Any]) -> Lease:
+def lease_of(row: Mapping[Any, Any]) -> Lease:
     """The lease a claimed row carries."""
     return Lease(row["lease_owner"], row["lease_generation"], row["lease_expires_at"])
 

@@ -1,8 +1,8 @@
 """PostgreSQL: psycopg 3 sync connections on a thread pool, READ COMMITTED, every guard in the WHERE clause.
 
 Lock order in every transaction: receipt, reply grant, conversation, turn, delivery, artifact grant. Serialization
-failures, deadlocks and connections lost before COMMIT are retried a bounded number of times; a connection lost during COMMIT
-is not, since nobody knows whether it took effect.
+failures, deadlocks and connections lost before COMMIT are retried a bounded number of times; a connection lost during
+COMMIT is not, since nobody knows whether it took effect.
 """
 
 from __future__ import annotations

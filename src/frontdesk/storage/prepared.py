@@ -1,6 +1,7 @@
 """Statements compiled once for each engine and run on the driver itself: for the reception path alone.
 
-SQLAlchemy's own execution costs several times what SQLite needs for a primary-key read. A `Prepared` keeps the same Core
+SQLAlchemy's own execution costs several times what SQLite needs for a primary-key read. A `Prepared` keeps the same
+Core
 expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only (texts, integers,
 booleans), so no statement with a JSON or binary column fits. Measured in `bench/ingest.py`.
 """
@@ -29,7 +30,9 @@ class Prepared:
     def rows(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Every row, as plain dictionaries."""
         compiled = self._for(tx)
-        return [compiled.row(values) for values in tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchall()]
+        return [
+            compiled.row(values) for values in tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchall()
+        ]
 
     def find(self, tx: Tx, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first row, or None."""
@@ -93,7 +96,7 @@ def insert_unless_known(table: Table, columns: Sequence[str], key: Sequence[str]
 
     def statement(engine: str) -> ClauseElement:
         make = postgresql.insert if engine == "postgresql" else sqlite.insert
-        values = {name: bindparam(name) for name in columns}
+        values: dict[str, Any] = {name: bindparam(name) for name in columns}
         return make(table).values(values).on_conflict_do_nothing(index_elements=list(key))
 
     return Prepared(statement)

@@ -1,7 +1,8 @@
 """SQLite: one writer thread with BEGIN IMMEDIATE and group commit, a small pool of readers, WAL, synchronous=FULL.
 
 Between processes a `flock` on `<db>.lock` stands around BEGIN…COMMIT: SQLite's own busy handler is not fair, and eight
-processes starve without it. Concurrent writes may share one commit, each behind its own savepoint; each still waits for it.
+processes starve without it. Concurrent writes may share one commit, each behind its own savepoint; each still waits
+for it.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class Provider:
             addresses=ClientAddresses(()),
             last_refused=LastRefused(),
         )
+        self.client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.callback), base_url="http://desk.test")
 
     async def push(self, payload: Any, installation_id: str | None = None, *, at_us: int | None = None) -> int:
         """Sign and push once, now or as if signed at `at_us`; the status of the answer."""
@@ -67,9 +68,7 @@ class Provider:
         at = str((at_us or self.desk.clock.now_us()) // 1_000_000)
         headers = [pair for pair in headers_for(body, key, at) if pair[0] != "host"]
         path = f"/api/v1/channels/feishu/installations/{installation_id or self.desk.installation_id}/events"
-        transport = httpx2.ASGITransport(app=self.callback)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://desk.test") as client:
-            return int((await client.post(path, content=body, headers=headers)).status_code)
+        return int((await self.client.post(path, content=body, headers=headers)).status_code)
 
     def ignored(self, reason: str) -> float:
         """How many events were counted without a row for this reason."""

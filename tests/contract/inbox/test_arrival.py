@@ -28,7 +28,7 @@ async def only_receipt(desk: DeskWorld, **equal: Any) -> dict[str, Any]:
 
 @pytest.mark.spec("DESK-51")
 async def test_one_message_is_one_receipt_however_often_it_is_pushed(desk: DeskWorld, open_session: Any) -> None:
-    """A message pushed at once by several, on the provider's schedule and after restarts is one receipt and one turn."""
+    """A message pushed at once by several, on the provider's schedule and after restarts is one receipt, one turn."""
     seat = await desk.seat()
     message = payload("count me once", parent_id=seat.activation)
     processes = [Provider(desk, open_session()) for _ in range(4)]
@@ -97,11 +97,11 @@ async def test_the_key_is_installation_and_message_id(desk: DeskWorld) -> None:
     # One event id for two messages is no reason to drop the second.
     assert await provider.push(payload("hi", message_id="om_2", parent_id=seat.activation)) == 200
 
-    first, elsewhere, second = await desk.rows("receipts", intent="reply")
-    assert (first["provider_message_id"], first["installation"]) == ("om_1", desk.installation_id)
-    assert (elsewhere["provider_message_id"], elsewhere["installation"]) == ("om_1", other)
-    assert (second["provider_message_id"], second["installation"]) == ("om_2", desk.installation_id)
-    assert first["status"] == second["status"] == "received"
+    here = await desk.rows("receipts", intent="reply", installation=desk.installation_id)
+    assert {(row["provider_message_id"], row["status"]) for row in here} == {("om_1", "received"), ("om_2", "received")}
+    assert len(here) == 2
+    (elsewhere,) = await desk.rows("receipts", installation=other)
+    assert elsewhere["provider_message_id"] == "om_1"
     assert elsewhere["error_code"] == "principal_not_bound"  # no binding and no grant of the first reach over
 
 
@@ -335,7 +335,7 @@ async def test_a_disabled_or_revoked_installation_records_and_does_nothing(desk:
 
 @pytest.mark.spec("DESK-62")
 async def test_what_a_receipt_belongs_to_is_the_servers_to_say(desk: DeskWorld) -> None:
-    """Fields named like the server's own, anywhere in the payload, change nothing; an unmatched claim names no grant."""
+    """Fields named like the server's own, anywhere in a payload, change nothing; an unmatched claim names no grant."""
     seat = await desk.seat()
     stranger = await desk.seat(
         await desk.people.person("other", "operator"), sender="ou_2", chat="oc_2", title="Foreign"

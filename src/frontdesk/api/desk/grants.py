@@ -105,9 +105,7 @@ async def list_grants(call: Call) -> Page[ReplyGrantRead]:
 async def get(call: Call) -> ReplyGrantRead:
     """`desk.grants.get`."""
     view = await call.services.database.read(
-        lambda tx: grants.get(
-            tx, call.actor, call.workspace_id, call.project_id, call.reply_grant_id, **_keys(call)
-        )
+        lambda tx: grants.get(tx, call.actor, call.workspace_id, call.project_id, call.reply_grant_id, **_keys(call))
     )
     return ReplyGrantRead(**_fields(view))
 
@@ -115,9 +113,7 @@ async def get(call: Call) -> ReplyGrantRead:
 async def revoke(call: Call) -> ReplyGrantRead:
     """`desk.grants.revoke`."""
     view = await call.services.database.write(
-        lambda tx: grants.revoke(
-            tx, call.actor, call.workspace_id, call.project_id, call.reply_grant_id, **_keys(call)
-        )
+        lambda tx: grants.revoke(tx, call.actor, call.workspace_id, call.project_id, call.reply_grant_id, **_keys(call))
     )
     return ReplyGrantRead(**_fields(view))
 

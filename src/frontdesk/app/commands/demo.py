@@ -195,7 +195,9 @@ async def _unknown(stage: Stage, message_id: str) -> None:
     delivery = await example.until("the delivery to be judged", lambda: _delivery(example, "indeterminate"), LAPSE_S)
     answers = len(await example.answers_to(message_id))
     turns = await example.call("GET", f"{example.workspace}/conversations/{example.conversation_id}/turns")
-    revision = max(item["sequence"] for item in turns["items"] if item["status"] == "completed" and item["sequence"] <= 3)
+    revision = max(
+        item["sequence"] for item in turns["items"] if item["status"] == "completed" and item["sequence"] <= 3
+    )
     wire = await example.wires() - len(await example.answers_to(await _last_question(example)))
     seen = f"delivery {delivery['status']}; {answers} in the chat; cursor {revision}; wire {wire}"
     stage.note("4 killed at t7.after", "delivery indeterminate; 0 in the chat; cursor 3; wire 3", seen)
@@ -224,5 +226,3 @@ async def _answered_late(stage: Stage, message_id: str) -> None:
         f"cursor {await _revision(example)}; wire {await example.wires()}"
     )
     stage.note("5 killed at t1.after", "1 answer; attempt_count 2; cursor 4; wire 4", seen)
-
-

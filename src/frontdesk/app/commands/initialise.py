@@ -26,7 +26,9 @@ def init(data: str | None, password_stdin: bool) -> None:
     made = initialise(data_folder(data), password)
     click.echo(f"Made {made.data}: frontdesk.toml, secrets.env, and the database.")
     click.echo("Switched on in frontdesk.toml: reply_enabled = true, artifact_enabled = true.")
-    click.echo(f"User `owner` is administrator of workspace `home` ({made.workspace_id}), project `first` ({made.project_id}).")
+    click.echo(
+        f"User `owner` is administrator of workspace `home` ({made.workspace_id}), project `first` ({made.project_id})."
+    )
     if made.password is not None:
         click.echo(f"Password of `owner`, shown once: {made.password}")
     click.echo("Next: `frontdesk serve` starts the server; `frontdesk login` gets a token for the other commands.")

@@ -21,7 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def data_option(command: F) -> F:
     """`--data DIR`."""
-    return click.option("--data", type=click.Path(file_okay=False), help="Data folder; else FRONTDESK_DATA, else ./frontdesk-data.")(command)
+    return click.option(
+        "--data", type=click.Path(file_okay=False), help="Data folder; else FRONTDESK_DATA, else ./frontdesk-data."
+    )(command)
 
 
 def fail(text: str) -> NoReturn:

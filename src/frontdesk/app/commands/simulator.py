@@ -22,7 +22,10 @@ from frontdesk.simulator.server import run
 @plain_failures
 def simulator(data: str | None, port: int, state: str | None, manual_clock: bool, exit_with_stdin: bool) -> None:
     """Start the Feishu/Lark stand-in with its chat page. Loopback only; its control routes need the simulator token."""
-    token = os.environ.get("FRONTDESK_SIMULATOR_TOKEN") or load_settings(data_folder(data)).simulator_token.get_secret_value()
+    token = (
+        os.environ.get("FRONTDESK_SIMULATOR_TOKEN")
+        or load_settings(data_folder(data)).simulator_token.get_secret_value()
+    )
     if not token:
         fail("no simulator token: run `frontdesk init` first, or set FRONTDESK_SIMULATOR_TOKEN (16 characters or more)")
     try:

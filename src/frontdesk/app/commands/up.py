@@ -21,7 +21,9 @@ from frontdesk.app.settings import data_folder, load_settings
 @click.command()
 @data_option
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the server.")
-@click.option("--simulator-port", type=click.IntRange(0, 65535), default=8790, show_default=True, help="Of the chat page.")
+@click.option(
+    "--simulator-port", type=click.IntRange(0, 65535), default=8790, show_default=True, help="Of the chat page."
+)
 @plain_failures
 def up(data: str | None, port: int, simulator_port: int) -> None:
     """Start everything with a ready-made example: the server, the simulator and a chat you can write in."""
@@ -89,9 +91,7 @@ async def start_parts(
     return open_example(server.address, simulator.address, token, secret)
 
 
-async def start_server(
-    data: Path, port: int, simulator: str, environment: dict[str, str] | None = None
-) -> Child:
+async def start_server(data: Path, port: int, simulator: str, environment: dict[str, str] | None = None) -> Child:
     """Start `frontdesk serve` against a simulator."""
     given = environment or {}
     words = ["serve", "--data", str(data), "--port", str(port), "--exit-with-stdin"]

@@ -7,6 +7,8 @@ from alembic import context
 from frontdesk.app.schema import METADATA
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=METADATA, render_as_batch=False, transaction_per_migration=False)
+context.configure(
+    connection=connection, target_metadata=METADATA, render_as_batch=False, transaction_per_migration=False
+)
 with context.begin_transaction():
     context.run_migrations()

@@ -111,7 +111,7 @@ class Reading:
 
 def read(answer: Answer | None, table: Mapping[int, Means] = _MESSAGE) -> Reading | None:
     """An answer as JSON with a code, or None: none came, a redirect, not JSON, not an object."""
-    if answer is None or False:
+    if answer is None or 300 <= answer.status < 400:
         return None
     try:
         fields = json.loads(answer.body)

@@ -24,7 +24,7 @@ CHANGEABLE = tuple(state for state in INSTALLATION.states if state not in INSTAL
 # ---------------------------------------------------------------------------------------------- installations
 
 
-def _installation(row: RowMapping) -> Installation:
+def _installation(row: Mapping[Any, Any]) -> Installation:
     values: dict[str, Any] = {str(name): value for name, value in row.items()}
     return Installation(workspace_id=values.pop("workspace"), **values)
 
@@ -208,7 +208,7 @@ def try_consume_challenge(tx: Tx, challenge_id: str) -> bool:
 # ---------------------------------------------------------------------------------------------- bindings
 
 
-def _binding(row: Mapping[str, Any]) -> Binding:
+def _binding(row: Mapping[Any, Any]) -> Binding:
     values: dict[str, Any] = {str(name): value for name, value in row.items()}
     return Binding(installation_id=values.pop("installation"), user_id=values.pop("user"), **values)
 
@@ -245,9 +245,7 @@ def find_active_binding_of_sender(
 ) -> Binding | None:
     """The active binding of a remote account."""
     prepared = _HOLD_OF_SENDER if share else _FIND_OF_SENDER
-    row = prepared.find(
-        tx, {"installation_id": installation_id, "tenant_key": tenant_key, "sender_id": sender_id}
-    )
+    row = prepared.find(tx, {"installation_id": installation_id, "tenant_key": tenant_key, "sender_id": sender_id})
     return None if row is None else _binding(row)
 
 

@@ -130,9 +130,7 @@ def resolve_race(tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing
     raise Problem("reply_grant_conflict")
 
 
-def _replay(
-    tx: Tx, actor: Actor, command: CreateGrant, keyring: KeyRing, channels: Channels
-) -> GrantView | None:
+def _replay(tx: Tx, actor: Actor, command: CreateGrant, keyring: KeyRing, channels: Channels) -> GrantView | None:
     row = store.find_by_creator_key(tx, command.workspace_id, command.project_id, actor.user_id, command.request_id)
     if row is None:
         return None
@@ -212,9 +210,7 @@ def _activate(tx: Tx, grant: ReplyGrant, installation: Installation, conversatio
 def _view(tx: Tx, grant: ReplyGrant, keyring: KeyRing, channels: Channels) -> GrantView:
     """The read model; `unusable_reason` is what t1b would decide at this instant."""
     installation = connections.find_installation(tx, grant.installation_id)
-    usable = installation is not None and connections.usable(
-        installation, channels.get(installation.channel), keyring
-    )
+    usable = installation is not None and connections.usable(installation, channels.get(installation.channel), keyring)
     reason = judge(tx, grant, needs_cursor=True, secrets_usable=usable).reason
     activation = outbox.find_activation(tx, grant.id)
     return GrantView(grant, grant.status_at(tx.now), activation.status if activation else None, reason)
@@ -257,15 +253,9 @@ def list_grants(
     require(tx, actor, workspace_id, Right.READ)
     _project(tx, actor, workspace_id, project_id)
     conversation = conversations.find_conversation(tx, conversation_id)
-    if (
-        conversation is None
-        or conversation.workspace_id != workspace_id
-        or conversation.owner_user_id != actor.user_id
-    ):
+    if conversation is None or conversation.workspace_id != workspace_id or conversation.owner_user_id != actor.user_id:
         raise Problem("conversation_not_found")
-    rows, following = store.list_page(
-        tx, project_id, conversation_id, actor.user_id, limit=limit, after=after
-    )
+    rows, following = store.list_page(tx, project_id, conversation_id, actor.user_id, limit=limit, after=after)
     if not rows and conversation.project_id != project_id:
         raise Problem("conversation_not_found")  # a conversation that moved keeps the grants it has here
     return [_view(tx, grant_of(row), keyring, channels) for row in rows], following

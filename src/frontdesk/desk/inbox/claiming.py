@@ -1,7 +1,9 @@
 """t1: who works on which receipt, and what becomes of one whose worker went away (desk.md 5.4).
 
-A claim is one conditional UPDATE that raises the generation; the partial unique index admits one `processing` receipt of a
-grant even where this module's own checks were missing. An expired holder is settled in the transaction of whoever comes.
+A claim is one conditional UPDATE that raises the generation; the partial unique index admits one `processing` receipt
+of a
+grant even where this module's own checks were missing. An expired holder is settled in the transaction of whoever
+comes.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def receive(
 ) -> Received:
     """Record one verified event of an installation. A replay changes nothing.
 
-    Raises `ReceiptConflict` where the message id is known with another content, and `SecretsChanged` where the installation's
-    secrets are not those of `verified_with` any more: the caller does not acknowledge.
+    Raises `ReceiptConflict` where the message id is known with another content, and `SecretsChanged` where the
+    installation's secrets are not those of `verified_with` any more: the caller does not acknowledge.
     """
     if isinstance(event, Ignored):
         return Received("ignored", None, event.reason, False)

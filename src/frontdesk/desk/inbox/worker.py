@@ -1,7 +1,7 @@
 """The worker's half of receipts: claim (t1), begin (t1b), run (t2), commit (t3), deliver (t4), or fail (tF).
 
-No transaction is open while a runner works. A heartbeat renews the lease each third of it; once a renewal touches no row the
-work is lost: the runner is cancelled and whatever it returns is dropped.
+No transaction is open while a runner works. A heartbeat renews the lease each third of it; once a renewal touches no
+row the work is lost: the runner is cancelled and whatever it returns is dropped.
 """
 
 from __future__ import annotations

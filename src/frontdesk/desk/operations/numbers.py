@@ -30,8 +30,6 @@ def read_numbers(tx: Tx) -> DeskNumbers:
         deliveries=deliveries,
         oldest_open_receipt_us=0 if oldest_receipt is None else max(0, tx.now - oldest_receipt),
         oldest_pending_delivery_us=0 if oldest_delivery is None else max(0, tx.now - oldest_delivery),
-        unsettled_indeterminate=sum(
-            count for (status, _), count in deliveries.items() if status == "indeterminate"
-        ),
+        unsettled_indeterminate=sum(count for (status, _), count in deliveries.items() if status == "indeterminate"),
         live_workers=connections.live_workers(tx),
     )

@@ -67,7 +67,7 @@ def due(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> list[tuple[
 
 
 def claim(tx: Tx, delivery: Delivery, owner: str, lease_us: int) -> Delivery | None:
-    """pending or due retryable_failed → connecting with a full lease, generation+1, attempt+1. None: someone else was first."""
+    """Pending or due retryable_failed → connecting with a full lease, generation+1, attempt+1. None: someone else was first."""
     row = store.move(
         tx,
         "claim",
@@ -137,7 +137,7 @@ def begin(tx: Tx, delivery: Delivery, lease_us: int) -> Delivery | None:
 
 
 def confirm(tx: Tx, delivery: Delivery, message_id: str, created_ms: int | None) -> Delivery | None:
-    """sending → sent. None: the lease was taken over, and what the provider said is dropped."""
+    """Sending → sent. None: the lease was taken over, and what the provider said is dropped."""
     values = {
         "provider_message_id": message_id,
         "provider_created_ms": created_ms,
@@ -149,7 +149,7 @@ def confirm(tx: Tx, delivery: Delivery, message_id: str, created_ms: int | None)
 
 
 def refused_by_provider(tx: Tx, delivery: Delivery, code: str, provider_code: int | None) -> Delivery | None:
-    """sending → failed by a listed definite refusal."""
+    """Sending → failed by a listed definite refusal."""
     values = {"error_code": code, "provider_code": provider_code}
     return _ended(tx, store.move(tx, "refused", delivery.id, lease=delivery.lease, values=values))
 
@@ -157,14 +157,14 @@ def refused_by_provider(tx: Tx, delivery: Delivery, code: str, provider_code: in
 def not_sent(
     tx: Tx, delivery: Delivery, code: str, *, wait_us: int | None = None, provider_code: int | None = None
 ) -> Delivery | None:
-    """sending → retryable_failed by proof that no message was made; failed at the cap. Same uuid and bytes next time."""
+    """Sending → retryable_failed by proof that no message was made; failed at the cap. Same uuid and bytes next time."""
     if delivery.attempt_count >= limits.DELIVERY_ATTEMPTS_MAX:
         return refused_by_provider(tx, delivery, "attempts_exhausted", provider_code)
     return _later(tx, "not_sent", delivery, code, wait_us, provider_code)
 
 
 def lose(tx: Tx, delivery: Delivery, provider_code: int | None = None) -> Delivery | None:
-    """sending → indeterminate: nobody knows, so nobody sends again."""
+    """Sending → indeterminate: nobody knows, so nobody sends again."""
     values = {"error_code": "send_result_unknown", "provider_code": provider_code}
     return _ended(tx, store.move(tx, "lose", delivery.id, lease=delivery.lease, values=values))
 
@@ -310,7 +310,8 @@ def settle(
 ) -> Delivery:
     """A person decides an indeterminate delivery; sends nothing. `read_back` is (result, found message id) where accepted.
 
-    Raises `delivery_not_found`, `already_settled`, `delivery_not_indeterminate`. Guard: status = indeterminate; a late worker
+    Raises `delivery_not_found`, `already_settled`, `delivery_not_indeterminate`. Guard: status = indeterminate; a
+    late worker
     write and a settlement have one winner. Only an accepted, found read-back makes the message a valid reply target.
     """
     require(tx, actor, workspace_id, Right.ACTIONS_APPROVE)

@@ -33,8 +33,8 @@ SNAPSHOT_KEYS: Final = (
 def answer_payload(text: str, channel: Channel, oversize_answer: str) -> Payload:
     """An answer as text, or as the one file `answer.md` where it is over the provider's limit and the setting says so.
 
-    With `refuse` the text is kept whole and the delivery fails `answer_too_long` before anything is sent; it is never split.
-    File contents are left as they are; text has its tags neutralised.
+    With `refuse` the text is kept whole and the delivery fails `answer_too_long` before anything is sent; it is never
+    split. File contents are left as they are; text has its tags neutralised.
     """
     neutral = neutralise(text)
     if channel.text_body_bytes(neutral) <= channel.limits.text_bytes_max or oversize_answer != "file":
@@ -68,8 +68,8 @@ def take_snapshot(
 ) -> Delivery:
     """Insert the one delivery of `dedupe_key`, or return the one that is there. Wakes the sender.
 
-    Guard: the uniqueness of the dedupe key and of the receipt. The operation id is the delivery id; the provider uuid is
-    random and stays the same over every attempt.
+    Guard: the uniqueness of the dedupe key and of the receipt. The operation id is the delivery id; the provider uuid
+    is random and stays the same over every attempt.
     """
     delivery_id = tx.new_id("dlv")
     payload_hash = _payload_hash(payload)

@@ -141,7 +141,8 @@ class DeliveryWorker:
         return True
 
     async def _send(self, channel: Channel, session: Session, attempt: Attempt, upload_key: str | None) -> None:
-        # The deadline is taken before the commit, on a clock that never steps: the lease then surely covers the request.
+        # The deadline is taken before the commit, on a clock that never steps: the lease then surely covers the
+        # request.
         margin_us = self._lease_us - limits.SEND_TIMEOUT_US - limits.CLOSE_TIMEOUT_US
         start_before_us = self._clock.monotonic_us() + margin_us
         self._failpoints.hit("t7.before")
@@ -152,7 +153,8 @@ class DeliveryWorker:
         message = steps.message_of(delivery, upload_key, start_before_us)
         self._failpoints.hit("t8.before")
         try:
-            # The channel bounds its request itself; this bound only keeps a channel that does not from holding the place.
+            # The channel bounds its request itself; this bound only keeps a channel that does not from holding the
+            # place.
             async with asyncio.timeout((limits.SEND_TIMEOUT_US + limits.CLOSE_TIMEOUT_US) / SECOND):
                 outcome = await channel.send(session, message)
         except asyncio.CancelledError:
