@@ -1,4 +1,4 @@
-"""Signed pushes through the real callback, the real SDK's verification and the real reception into a desk's database."""
+"""Signed pushes through the real callback, the real SDK's verification and the real reception."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def second_grant(desk: DeskWorld, seat: Seat, **changes: Any) -> Seat:
 
 
 async def test_a_reply_needs_the_binding_of_its_sender_and_chat(desk: DeskWorld) -> None:
-    """A stranger's message, one from another chat of a bound person, and one after unbinding are `principal_not_bound`."""
+    """A stranger's message, one from another chat of a bound person, one after unbinding: `principal_not_bound`."""
     seat = await desk.seat()
     assert await refused(desk, "hi", seat, sender="ou_stranger") == "principal_not_bound"
     assert await refused(desk, "hi", seat, chat="oc_other") == "principal_not_bound"
@@ -56,8 +56,8 @@ async def test_a_reply_needs_the_binding_of_its_sender_and_chat(desk: DeskWorld)
 async def test_a_message_that_answers_nothing_goes_by_the_rule(desk: DeskWorld, rule: str) -> None:
     """Without parent and root the only usable grant is taken or none is, judged in the receipt's own commit.
 
-    With no, one and two usable grants, and with one that appears or ends after the receipt; without an active binding of
-    sender and chat nothing is looked at.
+    With no, one and two usable grants, and with one that appears or ends after the receipt; without an active binding
+    of sender and chat nothing is looked at.
     """
     desk.unaddressed = rule
     stranger = await desk.receipt(await desk.push(desk.message("hi")))
@@ -180,10 +180,13 @@ async def test_a_foreign_or_forged_target_tells_nothing(desk: DeskWorld) -> None
     ended = await second_grant(desk, seat, title="Ended")
     await desk.revoke(ended.grant_id)
 
-    rows = []
-    for target in ("om_forged", theirs.activation, elsewhere.activation, ended.activation):
-        for place in ({"parent": target}, {"reply": False, "root": target}, {"parent": target, "root": target}):
-            rows.append(await desk.ask("hi", seat, **place))
+    targets = ("om_forged", theirs.activation, elsewhere.activation, ended.activation)
+    places = [
+        place
+        for target in targets
+        for place in ({"parent": target}, {"reply": False, "root": target}, {"parent": target, "root": target})
+    ]
+    rows = [await desk.ask("hi", seat, **place) for place in places]
     assert len(rows) == 12
     differs = ("id", "provider_message_id", "provider_event_id", "parent_message_id", "root_message_id", "request_hash")
     shapes = {repr({name: value for name, value in row.items() if name not in differs}) for row in rows}

@@ -88,7 +88,7 @@ def test_the_code_is_found_without_its_dress() -> None:
 
 @pytest.mark.spec("DESK-68")
 async def test_a_dressed_claim_is_neither_stored_nor_run(desk: DeskWorld) -> None:
-    """Claims behind white space, invisible characters, full-width forms and mentions leave a placeholder and no turn."""
+    """Claims behind white space, invisible or full-width characters and mentions leave a placeholder and no turn."""
     seat = await desk.seat()
     for text in CLAIMS:
         row = await desk.ask(text, seat)
