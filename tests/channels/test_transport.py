@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -292,10 +293,12 @@ async def test_a_cancelled_send_gives_its_thread_back_at_once(provider: Provider
     session = await channel.connect(installed())
     sending = asyncio.create_task(channel.send(session, message()))
     await asyncio.to_thread(entered.wait, 10)
+    began = time.monotonic()
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
     await asyncio.to_thread(pool.executor.shutdown, True)  # returns only when the worker is idle
+    assert time.monotonic() - began < 10  # left alone it would wait out its twenty seconds
     assert session.calls == set()
 
 
@@ -306,8 +309,10 @@ async def test_closing_a_session_ends_what_is_under_way(provider: Provider, pool
     session = await channel.connect(installed())
     sending = asyncio.create_task(channel.send(session, message()))
     await asyncio.to_thread(entered.wait, 10)
+    began = time.monotonic()
     await channel.close(session)
     assert await sending == Unknown()
+    assert time.monotonic() - began < 10
     await channel.close(session)
 
 

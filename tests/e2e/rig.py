@@ -69,14 +69,22 @@ async def until(
 
 
 def free_port() -> int:
-    """A port to listen on, below the range that outgoing connections take theirs from, so that it stays free."""
+    """A port for this process alone, until it ends: below the range that outgoing connections take theirs from, and
+    reserved against other test processes by an abstract socket of its number.
+    """
     for _ in range(200):
         port = random.randint(20_000, 32_000)
+        mark = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
+            try:
+                mark.bind(f"\0frontdesk-e2e-{port}")
                 probe.bind(("127.0.0.1", port))
-                return port
+            except OSError:
+                mark.close()
+                continue
+        mark.detach()  # held until this process ends
+        return port
     raise AssertionError("no free port")
 
 
@@ -326,6 +334,30 @@ class House:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement, values)]
 
+    def receipt(self, message: str) -> dict[str, Any]:
+        """The one receipt of a message."""
+        (found,) = self.rows("receipts", provider_message_id=message)
+        return found
+
+    def delivery(self, message: str) -> dict[str, Any]:
+        """The one delivery of a message."""
+        (found,) = self.rows("deliveries", receipt=self.receipt(message)["id"])
+        return found
+
+    def delivery_is(self, message: str, status: str) -> bool:
+        """Whether the message has led to its one delivery, and that has this status."""
+        receipts = self.rows("receipts", provider_message_id=message)
+        found = self.rows("deliveries", receipt=receipts[0]["id"]) if receipts else []
+        assert len(receipts) <= 1
+        assert len(found) <= 1
+        return bool(found) and found[0]["status"] == status
+
+    async def answered(self, *messages: str) -> None:
+        """Wait until each message has its one answer in the chat, and our own note that it was sent."""
+        for message in messages:
+            await until("an answer to be sent", lambda message=message: self.delivery_is(message, "sent"))
+            assert len(await self.example.answers_to(message)) == 1
+
     def counts(self) -> dict[str, int]:
         """How many rows each table has; what lives by the second is left out."""
         if self.engine == "postgresql":
@@ -357,6 +389,29 @@ class House:
         draft = self.stage / "runner.new"
         draft.write_text(text)
         draft.replace(self.stage / "runner")
+
+    async def step_clock(self, seconds: int) -> None:
+        """Set the time of day of this house so far ahead of the machine's: the processes' and the database's.
+
+        On PostgreSQL a session takes the stepped clock up when it connects: call it once, with 0, before a server starts.
+        """
+        draft = self.stage / "clock.new"
+        draft.write_text(str(seconds * 1_000_000))
+        draft.replace(self.stage / "clock")
+        if self.engine == "postgresql":
+            await asyncio.to_thread(self._step_database_clock, seconds)
+
+    def _step_database_clock(self, seconds: int) -> None:
+        url = self.database_url.replace("postgresql+psycopg", "postgresql")
+        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(
+                "CREATE OR REPLACE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
+                f"$$ SELECT pg_catalog.clock_timestamp() + interval '{seconds:d} seconds' $$"
+            )
+            connection.execute(
+                "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', "
+                "current_database()); END $$"
+            )
 
     async def held(self, count: int = 1) -> None:
         """Wait until so many turns are in the runner."""

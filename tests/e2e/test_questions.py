@@ -13,18 +13,6 @@ from tests.e2e.conftest import Copy
 from tests.e2e.rig import House, until
 
 
-async def answered(house: House, message: str) -> dict[str, Any]:
-    """Wait for the one answer to a message, and for our own note that it was sent."""
-    answers = await until("the answer", lambda: house.example.answers_to(message))
-
-    def noted() -> bool:
-        receipt = house.rows("receipts", provider_message_id=message)[0]
-        return any(row["status"] == "sent" for row in house.rows("deliveries", receipt=receipt["id"]))
-
-    await until("the answer's commit", noted)
-    return dict(answers[0])
-
-
 async def second_grant(house: House) -> None:
     """Another conversation of the same person, authorised for the same chat."""
     example = house.example
@@ -81,7 +69,7 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
         work = [row["status"] for row in house.rows("receipts", reply_grant=example.grant_id)]
         assert work == ["processing", "received"], "one receipt of a grant is in work at a time"
         house.release()
-        answers = [await answered(house, first), await answered(house, second)]
+        await house.answered(first, second)
         turns = house.rows("turns", conversation=example.conversation_id)
         assert [(row["sequence"], row["status"], row["committed_revision"]) for row in turns] == [
             (1, "completed", 1),
@@ -89,6 +77,7 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
         ]
         assert house.rows("conversations", id=example.conversation_id)[0]["revision"] == 2
         assert house.rows("reply_grants", id=example.grant_id)[0]["cursor"] == 2
+        answers = await example.answers_to(first)
         asked = house.asked()
         assert asked[0]["history"] == []
         assert asked[1]["history"] == [["What is Frontdesk?", answers[0]["text"]]]
@@ -98,8 +87,7 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
 
         # Truly at once: both are pushed before either was looked at. They run in the order of their arrival.
         both = await asyncio.gather(*(rig.say(example, text, activation) for text in ("Third?", "Fourth?")))
-        for message in both:
-            await answered(house, message)
+        await house.answered(*both)
         turns = house.rows("turns", conversation=example.conversation_id)
         assert [(row["sequence"], row["committed_revision"]) for row in turns] == [(1, 1), (2, 2), (3, 3), (4, 4)]
         assert len(house.asked()[3]["history"]) == 3
@@ -116,19 +104,19 @@ async def test_a_message_that_answers_nothing_needs_an_only_grant(copy_house: Co
         server = await house.serve()
         await house.listen()
         typed = await rig.say(example, "What is Frontdesk?", None)
-        await answered(house, typed)
+        await house.answered(typed)
         wires = len(await house.wires())
 
         assert await server.terminate() == 0
         server = await house.serve(environment={"FRONTDESK_UNADDRESSED_MESSAGES": "refuse"})
         assert await refused(house, await rig.say(example, "Nobody in particular?", None)) == "reply_target_required"
-        await answered(house, await rig.say(example, "And in reply?"))
+        await house.answered(await rig.say(example, "And in reply?"))
         assert len(await house.wires()) == wires + 1
 
         assert await server.terminate() == 0
         await house.serve()
         await second_grant(house)
         assert await refused(house, await rig.say(example, "Which of you?", None)) == "reply_target_required"
-        await answered(house, await rig.say(example, "You of course?"))
+        await house.answered(await rig.say(example, "You of course?"))
         rig.once_each(await house.wires())
         assert len(await house.wires()) == wires + 3

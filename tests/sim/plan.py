@@ -59,6 +59,8 @@ def plan_of(seed: int) -> Plan:
     dice = random.Random(f"plan {seed}")
     profile = PROFILES[seed % len(PROFILES)]
     processes = dice.choice((1, 2, 2, 3))
+    persons = dice.choice((1, 2, 2, 3))
+    duration_s = dice.uniform(40, 160)
     skewed = profile in ("clocks", "chaos") and dice.random() < 0.6
     offsets = tuple(dice.randint(-10 * MINUTE, 10 * MINUTE) if skewed else 0 for _ in range(processes))
     chaos = profile == "chaos"
@@ -71,10 +73,10 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         profile=profile,
         processes=processes,
-        persons=dice.choice((1, 2, 2, 3)),
-        duration_s=dice.uniform(60, 240),
-        pause_s=dice.uniform(2, 12),
-        poll_us=dice.choice((5, 10, 15)) * SECOND,
+        persons=persons,
+        duration_s=duration_s,
+        pause_s=duration_s * persons / dice.choice((6, 12, 24, 40)),
+        poll_us=dice.choice((5, 10, 20)) * SECOND,
         delivery_age_us=dice.choice((3, 20, 60)) * MINUTE if profile != "calm" else 60 * MINUTE,
         offsets_us=offsets,
         steps=rate(0.5, "clocks"),

@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import structlog
+from sqlalchemy import Engine
 
 from frontdesk.app import wiring
 from frontdesk.app.migrating import upgrade
@@ -32,7 +33,7 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, ManualClock
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.ids import SeededEntropy
-from frontdesk.storage.sqlite import sqlite_engine
+from frontdesk.storage import sqlite
 from tests.sim import ending
 from tests.sim.database import InlineThreads, SimDatabase
 from tests.sim.life import Killed, Life, LocalClock, Violation, through
@@ -48,6 +49,7 @@ KEY = "O7k2k-0JuIbxKiI0u7RAXVbXiPPCIiAGGsh-6Z9nLyo="
 BEAT_US = 60 * SECOND
 SETTLE_S_MAX = 3 * 3600.0
 # What the product reports when one of its own promises broke; injected faults never lead there.
+_make_engine = sqlite.sqlite_engine
 DEFECTS = ("inbox.defect", "sending.defect", "worker.step_failed", "inbox.renewal_failed", "inbox.begin_failed")
 
 
@@ -69,20 +71,20 @@ class Report:
 class World:
     """See the module."""
 
-    def __init__(self, plan: Plan, folder: Path, loop: SimLoop, true: ManualClock) -> None:
+    def __init__(self, plan: Plan, path: Path, loop: SimLoop, true: ManualClock) -> None:
         self.plan = plan
         self.true = true
         self.loop = loop
         self.dice = random.Random(f"world {plan.seed}")
         self._lags = random.Random(f"lag {plan.seed}")
-        self.path = folder / "frontdesk.db"
+        self.path = path
         self.mirror = Mirror(self.path)
         self.watch = Watch(self, self.mirror)
         self.provider = Provider(self)
         self.asked = Asked()
         self.people = People(self)
         self.installation = ""
-        self.quiet = False
+        self.quiet = True  # no faults: before the first start, and again at the end
         self.over = False
         self.notes: deque[str] = deque(maxlen=600)
         self.digest = 0
@@ -121,8 +123,8 @@ class World:
         return violation
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """A task of the world itself."""
-        task = self.loop.create_task(work, name=name)
+        """A task of the world itself, whoever asks for it."""
+        task = self.loop.create_task(work, name=name, context=self._own_context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -228,6 +230,7 @@ class World:
     async def run(self) -> None:
         """From the first start to quiescence, and a restart after it that changes nothing."""
         await self.people.settle_in()
+        self.quiet = False
         for where in range(self.plan.processes):
             self.spawn(self._serve(where), f"place {where}")
         self.people.go()
@@ -243,7 +246,7 @@ class World:
         for life in self.lives:
             if life is not None:
                 await self.stop(life)
-        await asyncio.sleep(300)
+        await asyncio.sleep(60)
         if (len(self.provider.wires), len(self.asked.texts)) != before:
             raise Violation("a restart after the end asked or sent again")
         self.over = True
@@ -290,13 +293,28 @@ class World:
 def _template() -> Path:
     """A migrated file with the log's triggers, made once per process."""
     path = Path(tempfile.mkdtemp(prefix="fdsim-", dir=_fast_folder())) / "template.db"
-    engine = sqlite_engine(path)
+    engine = sqlite.sqlite_engine(path)
     upgrade(engine)
     engine.dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     install_triggers(path)
+    return path
+
+
+@functools.cache
+def _engine(path: Path, *, pooled: bool = False) -> Engine:
+    """One engine for every life of every seed: what SQLAlchemy compiled once is not compiled again."""
+    return _make_engine(path, pooled=pooled)
+
+
+def _fresh_file() -> Path:
+    """The installation's file of the next seed, always at one path."""
+    path = _template().with_name("frontdesk.db")
+    for old in path.parent.glob(f"{path.name}*"):
+        old.unlink()
+    shutil.copyfile(_template(), path)
     return path
 
 
@@ -316,6 +334,7 @@ def _surroundings(plan: Plan, logs: list[dict[str, Any]]) -> Iterator[None]:
             mock.patch.object(limits, "POLL_INTERVAL_US", plan.poll_us),
             mock.patch.object(limits, "WORKER_BEAT_US", BEAT_US),
             mock.patch.object(wiring, "ROUTES", ()),
+            mock.patch.object(sqlite, "sqlite_engine", _engine),
         ):
             yield
     finally:
@@ -333,12 +352,11 @@ def run_seed(seed: int) -> Report:
     """Simulate one seed. Raises `Violation` (or whatever broke) with the trace's end as a note."""
     plan = plan_of(seed)
     true = ManualClock()
-    folder = Path(tempfile.mkdtemp(prefix="fdsim-", dir=_fast_folder()))
-    shutil.copyfile(_template(), folder / "frontdesk.db")
+    path = _fresh_file()
     logs: list[dict[str, Any]] = []
     loop = SimLoop(true, random.Random(f"loop {seed}"))
     with _surroundings(plan, logs):
-        world = World(plan, folder, loop, true)
+        world = World(plan, path, loop, true)
         try:
             world.simulate()
             defects = [entry for entry in logs if entry["event"] in DEFECTS and entry.get("code") != "Violation"]
@@ -351,7 +369,6 @@ def run_seed(seed: int) -> Report:
         finally:
             world.bury()
             loop.close()
-            shutil.rmtree(folder, ignore_errors=True)
     return Report(
         seed,
         plan.profile,

@@ -61,6 +61,7 @@ class Example:
     sim: httpx2.AsyncClient = field(repr=False)
     app_name: str = APP
     title: str = TITLE
+    person_name: str = PERSON
     workspace_id: str = ""
     project_id: str = ""
     app: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -135,7 +136,9 @@ class Example:
     async def connect(self) -> None:
         """An app at the simulator, its connection here, and the provider's URL check."""
         self.app = await self.simulate("POST", "/_sim/apps", json={"name": self.app_name})
-        self.person = await self.simulate("POST", "/_sim/people", json={"name": PERSON, "app_id": self.app["app_id"]})
+        self.person = await self.simulate(
+            "POST", "/_sim/people", json={"name": self.person_name, "app_id": self.app["app_id"]}
+        )
         listed = await self.call("GET", f"{self.workspace}/installations", params={"limit": 100})
         mine = [
             item for item in listed["items"] if item["app_id"] == self.app["app_id"] and item["status"] != "revoked"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from frontdesk.app import migrating
 from frontdesk.app.serving import StartRefused
@@ -106,11 +106,14 @@ def open_migrated(settings: Settings, data: Path, *, may_upgrade: bool) -> Datab
         path = sqlite_path(url)
         if not may_upgrade and not path.exists():
             raise StartRefused("there is no database yet; run `frontdesk init` first")
-        _touch_private(path)
-    database = open_database(url, SystemClock(), SystemEntropy())
+        try:
+            _touch_private(path)
+        except OSError:
+            raise StartRefused("the database file cannot be made; check `database_url` and its folder") from None
     try:
+        database = open_database(url, SystemClock(), SystemEntropy())
         check_head(database, may_upgrade=may_upgrade)
-    except OperationalError:
+    except (DBAPIError, OSError):
         raise StartRefused("the database does not answer; check `database_url` and that its server runs") from None
     return database
 

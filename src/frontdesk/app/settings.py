@@ -11,13 +11,16 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from frontdesk.api.addresses import ClientAddresses
 from frontdesk.app.durations import DurationUs
+from frontdesk.channels.feishu.outbound import checked_domain
+from frontdesk.channels.feishu.transport import Proxy
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, MINUTE, SECOND
+from frontdesk.storage.opening import is_postgres, sqlite_path
 
 PREFIX: Final = "FRONTDESK_"
 RESERVED: Final = frozenset(
@@ -104,7 +107,12 @@ class Settings(BaseModel):
         token = self.bootstrap_token.get_secret_value()
         if token and len(token) < limits.BOOTSTRAP_TOKEN_CHARS_MIN:
             raise ValueError("bootstrap_token needs at least 32 characters")
-        check_origin(self.feishu_domain)
+        checked_domain(self.feishu_domain)
+        if self.outbound_proxy:
+            Proxy.parse(self.outbound_proxy)
+        if not is_postgres(self.database_url):
+            sqlite_path(self.database_url)
+        ClientAddresses(self.behind_proxy)
         return self
 
 
@@ -117,16 +125,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def check_origin(origin: str) -> None:
-    """An https origin, or plain http on loopback; no path, user or query. Raises ValueError."""
-    parts = urlsplit(origin)
-    bare = not parts.path and not parts.query and not parts.fragment and "@" not in parts.netloc
-    if not bare or not parts.hostname:
-        raise ValueError("feishu_domain must be an origin without path or trailing slash")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise ValueError("feishu_domain must be https, or http on loopback")
 
 
 def data_folder(option: str | None, environment: Mapping[str, str] = os.environ) -> Path:

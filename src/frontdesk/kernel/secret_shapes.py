@@ -46,7 +46,7 @@ _MARKS: Final = (
 
 def find_secret_shape(text: str) -> str | None:
     """Name of the first credential shape in `text`, or None. A shape is a guess: it proves nothing either way."""
-    lowered = text.lower()
+    lowered = text.casefold()  # as the patterns do: `ſ` counts as `s`
     if not any(mark in lowered for mark in _MARKS):
         return None
     for kind, pattern in SHAPES:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from frontdesk.desk import conversations, outbox
 from frontdesk.desk.connections.channel import ConnectFailed
 from frontdesk.desk.conversations.runner import Answer
+from frontdesk.desk.conversations.sender import Message
 from frontdesk.desk.inbox import Receipt, claiming, store, working
 from frontdesk.desk.inbox.claiming import Claim
 from frontdesk.desk.sending import steps as sending
@@ -190,7 +191,7 @@ async def test_claims_and_fences_need_no_lock_of_their_own(
     sessions = [open_session() for _ in range(3)]
     workers = [desk.receipt_worker(database=session) for session in sessions]
     senders = [desk.delivery_worker(database=session) for session in sessions]
-    while await desk.count("receipts", status="completed") < len(asked):
+    while await desk.count("receipts", status="completed", intent="reply") < len(asked):
         await asyncio.gather(*(worker.step() for worker in workers))
         assert await desk.count("receipts", status="processing") <= 4
         await asyncio.gather(*(sender.step() for sender in senders))
@@ -353,7 +354,7 @@ async def test_a_heartbeat_keeps_a_lease_alive_and_its_end_lets_it_lapse(desk: D
         lease_us=lease_us,
         default_runner="fake",
     )
-    message = conversations.Message("r-1", "hi", "console")
+    message = Message("r-1", "hi", "console")
     sent = asyncio.create_task(sender.send(desk.owner, desk.home, conversation, message))
     await gate.reached.wait()
     (turn,) = await desk.rows("turns", conversation=conversation)

@@ -316,12 +316,12 @@ async def test_a_runner_that_raises_fails_its_turn_and_says_nothing_of_why(desk:
 
 
 @pytest.mark.spec("DESK-395")
-@pytest.mark.parametrize("language", ["en", "zh"])
-async def test_each_definite_failure_is_told_once(desk: DeskWorld, seat: Seat, language: str) -> None:
+async def test_each_definite_failure_is_told_once(desk: DeskWorld, seat: Seat) -> None:
     """Turn, receipt and notice become final in one commit; the notice is the code's sentence and nothing of the turn."""
-    await desk.force("installations", desk.installation_id, command_language=language)
     wire = 0
-    for code in RUNNER_CODES:
+    for number, code in enumerate(RUNNER_CODES):
+        language = ("en", "zh")[number % 2]
+        await desk.force("installations", desk.installation_id, command_language=language)
         desk.runner.behaviour = returning(Failed(code, "a detail for operators"))
         receipt = await desk.ask(f"a question for {code}", seat)
         before = await look(desk, seat, receipt["id"])
@@ -337,7 +337,6 @@ async def test_each_definite_failure_is_told_once(desk: DeskWorld, seat: Seat, l
         notice = desk.channel.sent[-1]
         assert notice.reply_to == receipt["provider_message_id"]
         assert notice.text == templates.failure_notice(language, code)
-        assert "question" not in notice.text or language == "en"
         assert "detail for operators" not in notice.text
         assert f"a question for {code}" not in notice.text
         assert (await desk.rows("deliveries", receipt=receipt["id"]))[0]["purpose"] == "failure_notice"

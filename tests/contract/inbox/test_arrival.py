@@ -32,6 +32,8 @@ async def test_one_message_is_one_receipt_however_often_it_is_pushed(desk: DeskW
     seat = await desk.seat()
     message = payload("count me once", parent_id=seat.activation)
     processes = [Provider(desk, open_session()) for _ in range(4)]
+    for process in processes:  # the SDK is imported and the sessions stand before the clock of the callback runs
+        assert await process.push(payload("warm", message_id="om_g", chat_type="group")) == 200
 
     answers = await asyncio.gather(*(process.push(message) for process in processes))
     answers += [await processes[0].push(message) for _ in range(2)]

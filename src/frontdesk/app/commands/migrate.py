@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from frontdesk.app import migrating
 from frontdesk.app.commands.options import data_option, folder, plain_failures, settings_of
+from frontdesk.app.serving import StartRefused
 from frontdesk.app.settings import database_url
-from frontdesk.kernel.clock import SystemClock
-from frontdesk.kernel.ids import SystemEntropy
-from frontdesk.storage.opening import open_database
+from frontdesk.storage.opening import is_postgres, normal_postgres_url, sqlite_path
+from frontdesk.storage.postgres import postgres_engine
+from frontdesk.storage.sqlite import sqlite_engine
 
 
 @click.group()
@@ -17,14 +23,30 @@ def migrate() -> None:
     """Where the database stands, and how to bring it to this release."""
 
 
+@contextmanager
+def _engine(data: str | None) -> Iterator[Engine]:
+    """The database's engine. Raises `StartRefused` where there is none or it does not answer."""
+    path = folder(data)
+    url = database_url(settings_of(path), path)
+    if not is_postgres(url) and not sqlite_path(url).is_file():
+        raise StartRefused("there is no database yet; run `frontdesk init` first")
+    engine = postgres_engine(normal_postgres_url(url)) if is_postgres(url) else sqlite_engine(sqlite_path(url))
+    try:
+        yield engine
+    except DBAPIError:
+        raise StartRefused("the database does not answer; check `database_url` and that its server runs") from None
+    finally:
+        engine.dispose()
+
+
 @migrate.command("status")
 @data_option
 @plain_failures
 def status(data: str | None) -> None:
     """Say the database's revision and this release's."""
-    path = folder(data)
-    engine = open_database(database_url(settings_of(path), path), SystemClock(), SystemEntropy()).engine()
-    click.echo(f"database: {migrating.current_revision(engine) or 'empty'}; this release: {migrating.head_revision()}")
+    with _engine(data) as engine:
+        stands = migrating.current_revision(engine) or "empty"
+    click.echo(f"database: {stands}; this release: {migrating.head_revision()}")
 
 
 @migrate.command("up")
@@ -32,7 +54,9 @@ def status(data: str | None) -> None:
 @plain_failures
 def up(data: str | None) -> None:
     """Upgrade to this release in one transaction; interrupted, it leaves the database where it was."""
-    path = folder(data)
-    engine = open_database(database_url(settings_of(path), path), SystemClock(), SystemEntropy()).engine()
-    migrating.upgrade(engine)
-    click.echo(f"database is at {migrating.current_revision(engine)}")
+    with _engine(data) as engine:
+        current = migrating.current_revision(engine)
+        if current is not None and not migrating.knows(current):
+            raise StartRefused("the database is of a newer release than this program; start that release")
+        migrating.upgrade(engine)
+        click.echo(f"database is at {migrating.current_revision(engine)}")

@@ -52,10 +52,16 @@ from frontdesk.desk.connections.secrets import (
     credentials_of,
     shown_error,
     shown_status,
+    unusable_secrets,
     usable,
     view,
 )
-from frontdesk.desk.connections.store import find_active_binding_of_sender, find_binding, find_installation
+from frontdesk.desk.connections.store import (
+    find_active_binding_of_sender,
+    find_binding,
+    find_installation,
+    list_active,
+)
 from frontdesk.desk.connections.workers import beat, forget, live_workers, process_readiness, readiness_of, snapshot
 
 __all__ = [
@@ -88,6 +94,7 @@ __all__ = [
     "health_of",
     "installation_readiness",
     "installed_of",
+    "list_active",
     "list_installations",
     "live_workers",
     "my_binding",
@@ -101,6 +108,7 @@ __all__ = [
     "shown_status",
     "snapshot",
     "unbind",
+    "unusable_secrets",
     "update_installation",
     "usable",
     "view",

@@ -65,6 +65,13 @@ def list_installations(
     return [_installation(row) for row in rows], following
 
 
+def list_active(tx: Tx, limit: int) -> list[Installation]:
+    """Active installations of every workspace, oldest first."""
+    column = INSTALLATIONS.c
+    statement = select(INSTALLATIONS).where(column.status == "active").order_by(column.created_at, column.id)
+    return [_installation(row) for row in tx.rows(statement.limit(limit))]
+
+
 def try_insert_installation(tx: Tx, values: Mapping[str, Any]) -> bool:
     """Insert an active installation; False where a constraint refused it."""
     return try_insert(
