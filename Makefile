@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check tidy guarantees sim bench clean-run clean
+.PHONY: help setup setup-run run test check tidy guarantees reference sim bench clean-run clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -37,6 +37,9 @@ check: setup ## lint, format, types, import contracts, tidiness
 
 guarantees: setup ## write docs/reference/guarantees.md from the tests' marks
 	@$(BIN)/python -m tests.support.spec_report
+
+reference: setup ## write the generated pages of docs/reference from the code
+	@$(BIN)/python -m tests.support.reference_pages
 
 sim: setup ## run the seeded simulation (SEEDS=200)
 	@SEEDS=$(SEEDS) $(PYTEST) tests/sim $(ARGS)

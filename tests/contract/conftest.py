@@ -52,8 +52,8 @@ class TimedDatabase:
     async def read(self, fn: Callable[[Tx], T]) -> T:
         return await self.inner.read(self._timed(fn))
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
-        return await self.inner.write(self._timed(fn))
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
+        return await self.inner.write(self._timed(fn), wait_s=wait_s)
 
     def engine(self) -> Any:
         return self.inner.engine()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,12 @@ def copy_house(prepared: Prepared, request: pytest.FixtureRequest, tmp_path: Pat
                 await asyncio.to_thread(shared.drop_database, name)
 
     return copied
+
+
+@pytest.fixture
+def known(prepared: Prepared) -> list[dict[str, Any]]:
+    """What was prepared with each of the apps."""
+    return [prepared.known(number) for number in range(rig.APPS)]
 
 
 @contextlib.contextmanager

@@ -58,7 +58,8 @@ async def test_what_may_have_been_sent_is_not_sent_again(copy_house: Copy) -> No
         (shown,) = await example.answers_to(dropped)
         assert shown["answer_dropped"] is True
         page = await example.sim.get(example.chat_page, headers={"Authorization": ""})
-        assert page.text.count(shown["text"].splitlines()[0]) == 1, "the chat shows it once"
+        assert page.text.count(f'id="{shown["message_id"]}"') == 1, "the chat page shows it once"
+        assert page.text.count('<article class="row theirs') == 2  # the activation and this answer
         lost = await unknown(house, "And who may answer?", drop_before_accept=True)
         settled = await unknown(house, "Who decides?", accept_then_drop=True)
         body = {"outcome": "settled_sent", "reason": "seen in the chat"}
@@ -132,25 +133,30 @@ async def test_a_person_settles_what_is_unknown(copy_house: Copy) -> None:
             (house.delivery(taken)["id"], "settled_sent", "x" * 1000, operator.user_id),
             (house.delivery(lost)["id"], "settled_not_sent", "not there", operator.user_id),
         ]
-        for status in ("sent", "pending", "failed"):
-            other = await _delivery_that_is(house, status)
-            answer = await operator.ask("POST", f"{house.example.workspace}/deliveries/{other}/settlement", json=body)
-            assert _seen(answer) == (409, "delivery_not_indeterminate")
         assert [await sends(house, message) for message in (taken, lost)] == [1, 1]
         assert await house.wires() == wires, "settling and looking send nothing"
+        for other in await _other_deliveries(house):
+            path = f"{house.example.workspace}/deliveries/{other}/settlement"
+            assert _seen(await operator.ask("POST", path, json=body)) == (409, "delivery_not_indeterminate")
+        assert len(house.rows("settlements")) == 2
 
 
 def _seen(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
     return answer[0], answer[1]["code"]
 
 
-async def _delivery_that_is(house: House, status: str) -> str:
-    """A delivery of this house in a status."""
-    if status == "sent":
-        return str(house.rows("deliveries", reply_grant=house.example.grant_id, status="sent")[0]["id"])
-    if status == "failed":
-        return str(house.delivery(await _answer_to_a_recalled_question(house))["id"])
-    raise AssertionError(status)
+async def _other_deliveries(house: House) -> list[str]:
+    """Deliveries that are sent, failed, waiting to retry, and on their way."""
+    sent = house.rows("deliveries", reply_grant=house.example.grant_id, status="sent")[0]
+    failed = house.delivery(await _answer_to_a_recalled_question(house))
+    await provider_fails(house, status=429, code=99991400, headers={"x-ogw-ratelimit-reset": "120"})
+    message = await rig.say(house.example, "Who else?", None)
+    await until("it to wait", lambda: house.delivery_is(message, "retryable_failed"))
+    waiting = house.delivery(message)
+    await provider_fails(house, stall=True)
+    message = await rig.say(house.example, "And who else?", None)
+    await until("it to be on its way", lambda: house.delivery_is(message, "sending"))
+    return [row["id"] for row in (sent, failed, waiting, house.delivery(message))]
 
 
 @pytest.mark.spec("DESK-364")

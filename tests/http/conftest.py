@@ -168,6 +168,7 @@ class FakeTarget:
 
     installation_id: str
     secret: str | None = SECRET
+    fresh: bool = True
 
     def credentials(self) -> Credentials:
         """Its secret, where usable."""
@@ -183,6 +184,12 @@ class FakePorts:
         self.targets = {"ins_1": FakeTarget("ins_1"), "ins_2": FakeTarget("ins_2"), "ins_x": FakeTarget("ins_x", None)}
         self.received: list[tuple[str, Sequence[Inbound]]] = []
         self.before_commit: Callable[[], Awaitable[None]] | None = None
+        self.wait_s = 2.0
+        self.late: list[asyncio.Future[None]] = []
+
+    def known_target(self, channel_key: str, installation_id: str) -> FakeTarget | None:  # noqa: ARG002 - keeps none
+        """None: every push reads anew."""
+        return None
 
     async def load_target(self, channel_key: str, installation_id: str) -> FakeTarget | None:
         """By id."""
@@ -191,6 +198,14 @@ class FakePorts:
 
     async def receive(self, target: FakeTarget, events: Sequence[Inbound]) -> None:
         """Keeps the events, after what the test put before the commit."""
+        task = asyncio.ensure_future(self._commit(target, events))
+        done, _ = await asyncio.wait((task,), timeout=self.wait_s)
+        if not done:
+            self.late.append(task)
+            raise CommitPending
+        task.result()
+
+    async def _commit(self, target: FakeTarget, events: Sequence[Inbound]) -> None:
         if self.before_commit is not None:
             await self.before_commit()
         self.received.append((target.installation_id, events))
@@ -236,7 +251,6 @@ async def site() -> AsyncIterator[Site]:
     """A site with defaults."""
     made = build_site()
     yield made
-    await made.api.callback.drain()
     made.services.threads.close()  # type: ignore[attr-defined]
 
 

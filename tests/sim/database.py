@@ -44,7 +44,7 @@ class SimDatabase:
         """See `Database.read`."""
         return await self._later(lambda: run_now(self._inner.read(fn)), written=False)
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:  # noqa: ARG002 - never late
         """See `Database.write`."""
         return await self._later(lambda: self._write(fn), written=True)
 

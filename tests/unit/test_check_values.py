@@ -1,6 +1,6 @@
 """The published check values (desk.md 1.4), as literals, from the functions that the product itself calls.
 
-V10 to V14 beside those here: the channel's V12 and V13 stand in tests/channels/test_verify.py.
+The channel's V12 and V13 stand in tests/channels/test_verify.py; V2, V6 and V14 wait for their rooms.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from frontdesk.channels.feishu.normalise import request_hash
 from frontdesk.desk.conversations.context import context_hash, normalise_context
 from frontdesk.desk.grants.model import create_hash, reply_slot
 from frontdesk.desk.inbox.model import turn_request_id
-from frontdesk.kernel.canonical import canonical_bytes, canonical_digest
+from frontdesk.desk.outbox.snapshot import delivery_hash
+from frontdesk.kernel.canonical import bytes_digest, canonical_bytes, canonical_digest
 from frontdesk.kernel.oncesecret import binding_code_digest, claim_digest
 
 
 def test_v1_reply_slot() -> None:
-    assert (
-        reply_slot("ws-1", "conv-1", "user-1") == "d3a12b152cf4fdcebce455e0f1667c0bac12c90b059eead32758431ff303c477"
-    )
+    assert reply_slot("ws-1", "conv-1", "user-1") == "d3a12b152cf4fdcebce455e0f1667c0bac12c90b059eead32758431ff303c477"
 
 
 def test_v3_turn_request_id_of_feishu() -> None:
@@ -87,3 +86,20 @@ def test_canonical_json_is_the_one_the_values_were_made_with() -> None:
     shuffled = dict(reversed(json.loads(printed).items()))
     assert canonical_bytes(shuffled) == printed.encode("utf-8")
     assert canonical_digest(shuffled) == "b3e92a65240178d4a2abb029a8146ca9eb425a393fdedb94861168efa3245ec0"
+
+
+def test_v9_delivery_hash() -> None:
+    payload_hash = bytes_digest("好的，<done>".encode())
+    assert payload_hash == "07f6edd53d87bc037bec8da5ce8c72b3d01bb84f98d9ecee32646df09fff29c6"
+    snapshot = {
+        "channel": "feishu",
+        "chat_id": "oc_1",
+        "operation_id": "dlv-1",
+        "payload_hash": payload_hash,
+        "payload_kind": "text",
+        "provider_uuid": "0190f7c0-0000-7000-8000-000000000001",
+        "purpose": "agent_reply",
+        "reply_to_message_id": "om_1",
+        "template_version": 1,
+    }
+    assert delivery_hash(snapshot) == "07f54bf2cfaf1aecce3bcfb66bd87399ac1479e41734bd381e98f54797a71915"

@@ -56,7 +56,7 @@ class Surroundings:
 
 
 class Api:
-    """The composed application. `callback.drain()` belongs into the shutdown, before the database closes."""
+    """The composed application."""
 
     def __init__(self, callback: Callback, routes: FastAPI) -> None:
         self.callback = callback

@@ -11,6 +11,7 @@ from frontdesk.api.metrics import Metrics
 from frontdesk.desk import connections, inbox
 from frontdesk.desk.connections.channel import Channel, Channels, Credentials, Ignored, Inbound
 from frontdesk.desk.connections.model import Installation
+from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.secretbox import KeyRing
@@ -19,6 +20,7 @@ from frontdesk.storage.tx import Tx
 
 TARGET_KEPT_US: Final = 1 * SECOND
 TARGETS_KEPT_MAX: Final = 1_024
+COMMIT_WAIT_S: Final = limits.CALLBACK_COMMIT_WAIT_US / SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Reception:
             ]
 
         try:
-            received = await self._database.write(write)
+            received = await self._database.write(write, wait_s=COMMIT_WAIT_S)
         except inbox.SecretsChanged:
             raise TargetChanged from None
         self._failpoints.hit("t0.after")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -107,13 +107,25 @@ class Settings(BaseModel):
         token = self.bootstrap_token.get_secret_value()
         if token and len(token) < limits.BOOTSTRAP_TOKEN_CHARS_MIN:
             raise ValueError("bootstrap_token needs at least 32 characters")
-        checked_domain(self.feishu_domain)
-        if self.outbound_proxy:
-            Proxy.parse(self.outbound_proxy)
-        if not is_postgres(self.database_url):
-            sqlite_path(self.database_url)
-        ClientAddresses(self.behind_proxy)
+        self._addresses_fit()
         return self
+
+    def _addresses_fit(self) -> None:
+        """What else would stop the start with a traceback. The texts hold no value: a URL may carry a password."""
+        origin = "an https origin without a path, or http on a loopback address"
+        _fit("feishu_domain", origin, checked_domain, self.feishu_domain)
+        if self.outbound_proxy:
+            _fit("outbound_proxy", "http://[user:password@]host[:port]", Proxy.parse, self.outbound_proxy)
+        if not is_postgres(self.database_url):
+            _fit("database_url", "a SQLite file or postgresql://…", sqlite_path, self.database_url)
+        _fit("behind_proxy", "a list of addresses or networks", ClientAddresses, self.behind_proxy)
+
+
+def _fit(name: str, form: str, read: Callable[[Any], object], value: Any) -> None:
+    try:
+        read(value)
+    except ValueError:
+        raise ValueError(f"{name} must be {form}") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -227,7 +227,6 @@ class Process:
         if self.worker is not None:
             await self.worker.stop()
         await self.sender.stop(self.settings.shutdown_grace / SECOND)
-        await self.api.callback.drain()
         await self.database.close()
         for pool in self._pools:
             pool.close()

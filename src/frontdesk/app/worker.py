@@ -188,8 +188,8 @@ class Worker:
                     continue
             except DatabaseBusy:
                 log.warning("worker.database_busy", operation=f"worker.{topic}")
-            except Exception as error:  # one bad step must not end the loop; polling stays correct
-                log.error("worker.step_failed", operation=f"worker.{topic}", code=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - one bad step must not end the loop; polling stays correct
+                _log_failed(topic, error)
             await self._hub.wait(topic, pause_s)
 
     async def _end_loops(self) -> None:
@@ -217,3 +217,8 @@ class Worker:
         await asyncio.gather(self._receipts.stop(grace_s), self._deliveries.stop(grace_s))
         with contextlib.suppress(Exception):
             await self._database.write(lambda tx: connections.forget(tx, self._options.owner))
+
+
+def _log_failed(topic: str, error: Exception) -> None:
+    # The type alone: an exception's text may hold what a person or a model wrote.
+    log.error("worker.step_failed", operation=f"worker.{topic}", code=type(error).__name__)

@@ -27,8 +27,11 @@ class Database(Protocol):
         """Run `fn` on a snapshot. Raises `DatabaseBusy` where the database cannot answer."""
         ...
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` and commit. A cancelled caller lets the transaction finish. Raises `DatabaseBusy` (nothing done)."""
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
+        """Run `fn` and commit. A cancelled caller lets the transaction finish. Raises `DatabaseBusy` (nothing done).
+
+        With `wait_s` the caller waits no longer than that: `CommitPending`, and the transaction goes on without them.
+        """
         ...
 
     def engine(self) -> Engine:
@@ -38,6 +41,10 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish what is queued, then release threads and connections."""
         ...
+
+
+class CommitPending(Exception):
+    """The caller's time is up; the transaction was not cancelled and may still commit."""
 
 
 class Job:
@@ -70,9 +77,21 @@ class Job:
         if self.start() and not self.future.done():
             self.future.set_exception(DatabaseBusy())
 
-    async def outcome(self, busy_after_s: float) -> Any:
-        """Wait for it. Cancelling the caller does not cancel the job; past the bound an unstarted job is dropped."""
-        timer = self._loop.call_later(busy_after_s, self.abandon)
+    def leave(self) -> None:
+        """Stop waiting with `CommitPending`; the job goes on."""
+        if not self.future.done():
+            self.future.set_exception(CommitPending())
+
+    async def outcome(self, busy_after_s: float, wait_s: float | None = None) -> Any:
+        """Wait for it. Cancelling the caller does not cancel the job; past the bound an unstarted job is dropped.
+
+        With `wait_s` the caller leaves earlier, and not even an unstarted job is dropped.
+        """
+        timer = (
+            self._loop.call_later(busy_after_s, self.abandon)
+            if wait_s is None
+            else self._loop.call_later(wait_s, self.leave)
+        )
         try:
             return await self.future
         finally:

@@ -72,15 +72,15 @@ class PostgresDatabase:
         result: T = await self._submit(fn, commit=False)
         return result
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
         """See `Database.write`."""
-        result: T = await self._submit(fn, commit=True)
+        result: T = await self._submit(fn, commit=True, wait_s=wait_s)
         return result
 
-    async def _submit(self, fn: Callable[[Tx], Any], *, commit: bool) -> Any:
+    async def _submit(self, fn: Callable[[Tx], Any], *, commit: bool, wait_s: float | None = None) -> Any:
         job = Job(fn)
         self._pool.submit(self._run, job, commit)
-        return await job.outcome(BUSY_AFTER_S)
+        return await job.outcome(BUSY_AFTER_S, wait_s)
 
     def _run(self, job: Job, commit: bool) -> None:
         if not job.start():

@@ -133,7 +133,7 @@ class SqliteDatabase:
 
     # ------------------------------------------------------------------------------------------ writing
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
         """See `Database.write`."""
         job = Job(fn)
         if self._inline:
@@ -144,7 +144,7 @@ class SqliteDatabase:
             return result
         self._ensure_thread()
         self._queue.put(job)
-        answer: T = await job.outcome(BUSY_AFTER_S)
+        answer: T = await job.outcome(BUSY_AFTER_S, wait_s)
         return answer
 
     def _ensure_thread(self) -> None:

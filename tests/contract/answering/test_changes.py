@@ -239,7 +239,10 @@ async def test_the_same_owner_is_fenced_from_its_own_earlier_claim(desk: DeskWor
     before = await desk.everything()
     assert not await desk.write(store.renew_lease, first.id, first.lease, desk.clock.now_us() + LEASE_US)
     for event in ("complete", "propose", "fail", "give_back", "retry"):
-        assert await desk.database.write(lambda tx, event=event: store.move(tx, event, first.id, lease=first.lease)) is None
+        assert (
+            await desk.database.write(lambda tx, event=event: store.move(tx, event, first.id, lease=first.lease))
+            is None
+        )
     with pytest.raises(StaleFence):
         await desk.write(working.begin, first, desk.parts)
     assert await desk.everything() == before
@@ -289,4 +292,3 @@ async def test_a_lost_lease_is_noticed_and_both_kinds_of_late_result_are_dropped
     assert lost == ["receipt", "delivery"]
     assert await desk.everything() == before
     assert (await look(desk, seat, other["id"])).delivery == ("indeterminate", "send_result_unknown")
-

@@ -249,7 +249,9 @@ async def test_recovery_in_two_processes_does_each_thing_once(
 ) -> None:
     """Each abandoned row is settled by one of them, no turn or delivery is made twice, and the late owner is fenced."""
     seats = [
-        await desk.seat(await desk.people.person(f"p{number}", "operator"), sender=f"ou_{number}x", chat=f"oc_{number}x")
+        await desk.seat(
+            await desk.people.person(f"p{number}", "operator"), sender=f"ou_{number}x", chat=f"oc_{number}x"
+        )
         for number in range(4)
     ]
     asked = [await desk.ask("hello", seat) for seat in seats]
@@ -268,7 +270,9 @@ async def test_recovery_in_two_processes_does_each_thing_once(
         )
     )
     assert sum(done) == 4
-    ends = sorted([(await look(desk, seat, row["id"])).receipt for seat, row in zip(seats, asked, strict=True)], key=str)
+    ends = sorted(
+        [(await look(desk, seat, row["id"])).receipt for seat, row in zip(seats, asked, strict=True)], key=str
+    )
     assert ends == [("completed", None)] * 3 + [("permanent_failed", INDETERMINATE)]
     assert await desk.count("turns") == 4
     assert await desk.count("deliveries", purpose="agent_reply") == 3
@@ -286,9 +290,7 @@ async def test_recovery_in_two_processes_does_each_thing_once(
     begun = await desk.write(sending.begin_sending, attempts[0], LEASE_US)
     assert begun is not None
     desk.clock.advance(LEASE_US)
-    changed = await asyncio.gather(
-        *(session.write(lambda tx: outbox.settle_lapsed(tx, 100)) for session in sessions)
-    )
+    changed = await asyncio.gather(*(session.write(lambda tx: outbox.settle_lapsed(tx, 100)) for session in sessions))
     assert sum(changed) == 3
     with pytest.raises(StaleFence):
         await desk.write(sending.conclude, begun, Unknown())

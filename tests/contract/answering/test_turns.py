@@ -93,7 +93,9 @@ async def test_nothing_is_held_while_the_runner_works(
     async with asyncio.timeout(5):
         assert await other.write(touch) == 4
     if other.engine_name == "postgresql":
-        open_ones = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        open_ones = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         found = await other.read(lambda tx: tx.count(sa.text(f"{open_ones} AND xact_start IS NOT NULL")))
         assert found == 0
     gate.opened.set()
@@ -133,9 +135,7 @@ async def test_two_replies_are_two_turns_one_after_the_other(
     assert (await desk.row("reply_grants", seat.grant_id))["cursor"] == 2
     earlier, later = desk.runner.requests
     assert earlier.history == ()
-    assert [(pair.question, pair.answer) for pair in later.history] == [
-        (earlier.text, f"answer to {earlier.text}")
-    ]
+    assert [(pair.question, pair.answer) for pair in later.history] == [(earlier.text, f"answer to {earlier.text}")]
 
 
 @pytest.mark.spec("DESK-111")

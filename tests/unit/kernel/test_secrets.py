@@ -21,7 +21,7 @@ EXAMPLES = {
     "api_key": "sk-proj-" + "a1" * 12,
     "github_token": "ghp_" + "A1" * 18,
     "slack_token": "xoxb-123456789012-abcdef",
-    "jwt": "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4",
     "password": "password = hunter22",
     "frontdesk_token": "fdt_" + "a" * 43,
 }

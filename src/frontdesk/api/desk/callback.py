@@ -27,6 +27,7 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import MINUTE, SECOND, Clock
 from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.secretbox import CredentialUnavailable
+from frontdesk.storage.database import CommitPending
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,8 +37,7 @@ OPERATION: Final = "desk.inbox.callback"
 PREFIX: Final = b"/api/v1/channels/"
 # Compared raw: an encoded slash, a trailing slash or another segment is some other path, and those need credentials.
 _PATH: Final = re.compile(rb"/api/v1/channels/([a-z0-9_-]{1,32})/installations/([A-Za-z0-9_-]{1,64})/events")
-_COMMIT_WAIT_S: Final = limits.CALLBACK_COMMIT_WAIT_US / SECOND
-# Row 1 asks the database as well; together with row 10 the answer stays within three seconds.
+# Row 1 asks the database as well; together with row 10 (two seconds, the ports' own) the answer stays within three seconds.
 _TARGET_WAIT_S: Final = 0.8
 
 _log = structlog.get_logger("frontdesk.api")
@@ -98,7 +98,7 @@ class CallbackPorts(Protocol):
     async def receive(self, target: Any, events: Sequence[Inbound]) -> None:
         """Commit what verified (t0). Returns after the commit is durable; whatever it raises means: not accepted.
 
-        Raises `TargetChanged` where the target was not fresh and its secrets have changed meanwhile.
+        Raises `CommitPending` after `CALLBACK_COMMIT_WAIT_US`; the commit then goes on. Raises `TargetChanged` where the target was not fresh and its secrets have changed meanwhile.
         """
         ...
 
@@ -178,8 +178,6 @@ class Callback:
         self._installations = TokenBuckets(
             clock, interval_us=SECOND // limits.CALLBACK_RATE_PER_SECOND, burst=limits.CALLBACK_BURST
         )
-        # Receptions under way, past their two seconds or not: kept referenced until they end by themselves.
-        self._pending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the module."""
@@ -196,11 +194,6 @@ class Callback:
             await self._near_miss(scope, receive, send)
             return
         await self._answer(scope, receive, send, channel, match[2].decode("ascii"))
-
-    async def drain(self) -> None:
-        """Wait for receptions that outlive their answer; at shutdown, before the database closes."""
-        if self._pending:
-            await asyncio.wait(set(self._pending))
 
     async def _near_miss(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Some other path below the channels: as any path it needs credentials, and without them costs the client."""
@@ -279,23 +272,18 @@ class Callback:
         return await self._receive(target, verdict.events)
 
     async def _receive(self, target: Target, events: Sequence[Inbound]) -> _Answer:
-        """Row 10. The commit is not cancelled when its time is up: it goes on, and the next push finds it."""
-        task = asyncio.ensure_future(self._ports.receive(target, events))
-        self._pending.add(task)
-        task.add_done_callback(self._forget)
-        done, _ = await asyncio.wait((task,), timeout=_COMMIT_WAIT_S)
-        if not done:
+        """Row 10. A commit whose time is up is not cancelled: it goes on, and the next push finds it."""
+        try:
+            await self._ports.receive(target, events)
+        except CommitPending:
             return _COMMIT_LATE
-        return _COMMIT_FAILED if task.cancelled() or task.exception() is not None else _RECEIVED
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._pending.discard(task)
-        if task.cancelled():
-            return
-        if (error := task.exception()) is not None:
-            _log.warning(
-                OPERATION, code="callback_not_accepted", phase=f"{type(error).__name__} {problems.where(error)}"
-            )
+        except TargetChanged:
+            return _COMMIT_FAILED
+        except Exception as error:  # noqa: BLE001 - whatever broke, nothing was acknowledged and nothing of it is told
+            where = f"{type(error).__name__} {problems.where(error)}"
+            _log.warning(OPERATION, code="callback_not_accepted", phase=where)
+            return _COMMIT_FAILED
+        return _RECEIVED
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes | _Answer | None:

@@ -38,7 +38,7 @@ def find_installation(tx: Tx, installation_id: str, *, share: bool = False) -> I
     """One installation of any workspace; with `share` a racing change is waited for (PostgreSQL)."""
     prepared = _HOLD_INSTALLATION if share else _FIND_INSTALLATION
     row = prepared.find(tx, {"installation_id": installation_id})
-    return None if row is None else _installation(row)
+    return None if row is None else Installation(workspace_id=row.pop("workspace"), **row)
 
 
 def find_installation_by_app(

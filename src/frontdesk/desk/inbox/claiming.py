@@ -68,12 +68,9 @@ def claim(tx: Tx, order: Claim, parts: Parts, found_work: Callable[[], None] = l
 
 
 def recover(tx: Tx, owner: str, lease_us: int, limit: int, parts: Parts) -> int:
-    """Settle expired receipts that have a turn; those without one wait for the next claim. Returns how many were settled."""
+    """Settle expired receipts that have a turn; how many. Those without one wait for the next claim and hide nobody."""
     settled = 0
-    for found in store.lapsed(tx, limit):
-        row = store.find(tx, found["id"])
-        if row is None or _turn_of(tx, receipt_of(row), parts) is None:
-            continue
+    for found in store.lapsed_with_turn(tx, limit):
         receipt = _take_over(tx, found["id"], found["attempt_count"], Claim(owner, lease_us, 1))
         if receipt is not None and settle(tx, receipt, parts):
             settled += 1
@@ -101,9 +98,7 @@ def _take_over(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt 
 
 def _claim_head(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt | None:
     if attempts >= limits.RECEIPT_ATTEMPTS_MAX:
-        row = store.move(
-            tx, "exhaust", receipt_id, values={"error_code": "attempts_exhausted", "processed_at": tx.now}
-        )
+        row = store.move(tx, "exhaust", receipt_id, values={"error_code": "attempts_exhausted", "processed_at": tx.now})
         if row is not None and row["reply_grant"] is not None:
             store.make_next_due(tx, row["reply_grant"])
         return None

@@ -165,5 +165,3 @@ def revoke_completed(tx: Tx, receipt_id: str, code: str) -> None:
             reply_grant_id=row["reply_grant"],
             code=code,
         )
-
-

@@ -43,9 +43,7 @@ class Receipt:
 
     def facts(self) -> ReceiptFacts:
         """What authority needs of this receipt."""
-        return ReceiptFacts(
-            self.id, self.tenant_key, self.sender_id, self.chat_id, self.parent_id, self.root_id
-        )
+        return ReceiptFacts(self.id, self.tenant_key, self.sender_id, self.chat_id, self.parent_id, self.root_id)
 
 
 def receipt_of(row: Mapping[Any, Any]) -> Receipt:

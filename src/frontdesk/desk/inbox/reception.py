@@ -146,9 +146,7 @@ def _placeholder(intent: Intent) -> str:
 
 def _bind(tx: Tx, installation: Installation, message: InboundMessage, intent: Intent) -> _Decision:
     since = tx.now - limits.BINDING_ATTEMPT_WINDOW_US
-    in_chat, in_all = store.count_wrong_codes(
-        tx, installation.workspace_id, installation.id, message.chat_id, since
-    )
+    in_chat, in_all = store.count_wrong_codes(tx, installation.workspace_id, installation.id, message.chat_id, since)
     outcome = connections.consume_challenge(
         tx,
         installation=installation,
@@ -165,9 +163,7 @@ def _bind(tx: Tx, installation: Installation, message: InboundMessage, intent: I
 
 
 def _reply(tx: Tx, installation: Installation, message: InboundMessage, unaddressed: str) -> _Decision:
-    binding = connections.find_active_binding_of_sender(
-        tx, installation.id, message.tenant_key, message.sender_id
-    )
+    binding = connections.find_active_binding_of_sender(tx, installation.id, message.tenant_key, message.sender_id)
     if binding is None or binding.chat_id != message.chat_id:
         return _Decision("reply", "rejected", "principal_not_bound", NOT_KEPT)
     grant, code = _target(tx, installation, binding, message, unaddressed)

@@ -170,7 +170,7 @@ def make_next_due(tx: Tx, grant_id: str) -> bool:
     """Make the grant's next waiting receipt due now, not a scan interval later."""
     row = tx.find(
         select(R.id)
-        .where(R.reply_grant == grant_id, R.status.in_(WAITING))
+        .where(R.reply_grant == grant_id, R.status.in_(WAITING), R.execution == "work")
         .order_by(R.created_at, R.id)
         .limit(1)
     )
@@ -205,3 +205,13 @@ def oldest_open(tx: Tx) -> int | None:
     """Arrival of the oldest open receipt."""
     row = tx.find(select(func.min(R.created_at).label("oldest")).where(R.status.in_(OPEN)))
     return row["oldest"] if row is not None else None
+
+
+def lapsed_with_turn(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """As `lapsed`, but only what made a turn: `set_turn` is in the commit that begins it."""
+    return tx.rows(
+        select(R.id, R.attempt_count)
+        .where(R.status == "processing", R.lease_expires_at <= tx.now, R.turn.is_not(None))
+        .order_by(R.lease_expires_at, R.id)
+        .limit(limit)
+    )

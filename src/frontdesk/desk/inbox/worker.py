@@ -120,8 +120,8 @@ class ReceiptWorker:
             log.info("inbox.lease_lost", operation="desk.inbox.work", id=receipt.id)
         except DatabaseBusy:
             log.warning("inbox.database_busy", operation="desk.inbox.work", id=receipt.id)
-        except Exception as error:  # the top of one receipt's work: a defect here must not end the others
-            log.error("inbox.defect", operation="desk.inbox.work", id=receipt.id, code=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the top of one receipt's work: a defect must not end the others
+            _log_defect("inbox.defect", receipt.id, error)
 
     async def _turn(self, receipt: Receipt) -> None:
         begun = await self._begin(receipt)
@@ -156,9 +156,9 @@ class ReceiptWorker:
             begun = await self._write(lambda tx: working.begin(tx, receipt, self._parts))
         except (StaleFence, DatabaseBusy):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             # Nothing of the turn exists, so another try is safe; the cap makes a poisonous receipt end visibly.
-            log.error("inbox.begin_failed", operation="desk.inbox.work", id=receipt.id, code=type(error).__name__)
+            _log_defect("inbox.begin_failed", receipt.id, error)
             await self._write(lambda tx: working.retry(tx, receipt, "connector_processing_failed"))
             return None
         if begun is not None:
@@ -191,8 +191,8 @@ class ReceiptWorker:
                 ours, stop = await self._database.write(lambda tx: working.renew(tx, receipt, self._lease_us))
             except DatabaseBusy:
                 continue
-            except Exception as error:  # a renewal that fails is a lease that may lapse: the fence decides, not we
-                log.error("inbox.renewal_failed", operation="desk.inbox.renew", id=receipt.id, code=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - the lease may lapse now: the fence decides, not we
+                _log_defect("inbox.renewal_failed", receipt.id, error)
                 continue
             if not ours:
                 hold.lost = True
@@ -211,3 +211,8 @@ class ReceiptWorker:
                     raise
                 await asyncio.sleep(WRITE_PAUSE_S)
         raise DatabaseBusy
+
+
+def _log_defect(event: str, receipt_id: str, error: Exception) -> None:
+    # The type alone: an exception's text may hold what a person or a model wrote.
+    log.error(event, operation="desk.inbox.work", id=receipt_id, code=type(error).__name__)

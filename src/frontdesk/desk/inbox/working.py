@@ -63,9 +63,7 @@ def begin(tx: Tx, claimed: Receipt, parts: Parts) -> Begun | None:
     access = grants.build_access(judgement, receipt.facts(), receipt.lease)
     request_id = turn_request_id(channel.prefix, receipt.installation_id, receipt.provider_message_id)
     try:
-        conversation, turn = conversations.send_connector_message(
-            tx, access, request_id, receipt.content_text or ""
-        )
+        conversation, turn = conversations.send_connector_message(tx, access, request_id, receipt.content_text or "")
     except ConversationBusy:
         give_back(tx, receipt, "conversation_busy")
         return None
@@ -124,9 +122,7 @@ def commit_answer(tx: Tx, begun: Begun, result: Answer | Proposal) -> Turn | Non
     if turn.cancel_requested_at is not None:
         _end_turn(tx, receipt, turn.id, "runner_cancelled", "stopped_by_owner")
         return None
-    judgement = grants.judge(
-        tx, grant, needs_cursor=True, receipt=receipt.facts(), conversation=conversation
-    )
+    judgement = grants.judge(tx, grant, needs_cursor=True, receipt=receipt.facts(), conversation=conversation)
     scope_code = grants.scope_reason(tx, grant, conversation)
     if scope_code is not None:
         _end_turn(tx, receipt, turn.id, MOVED, MOVED)

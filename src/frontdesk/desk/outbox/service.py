@@ -347,8 +347,6 @@ def settle(
     return delivery
 
 
-
-
 def count_deliveries(tx: Tx) -> tuple[dict[tuple[str, str], int], int | None]:
     """Rows by (status, code or ""), and the birth of the oldest waiting one."""
     counts = {(row["status"], row["error_code"] or ""): row["rows"] for row in store.count_by_status(tx)}

@@ -58,9 +58,7 @@ def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequenc
     """Waiting deliveries that are due, oldest due first, after a fair cursor."""
     statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now)
     if after is not None:
-        statement = statement.where(
-            (D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1]))
-        )
+        statement = statement.where((D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1])))
     return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
 
 
@@ -93,9 +91,7 @@ def move(
     where: Sequence[ColumnElement[bool]] = (),
 ) -> RowMapping | None:
     """One guarded transition of a delivery."""
-    return transition(
-        tx, DELIVERIES, DELIVERY, event, delivery_id, lease=lease, take=take, values=values, where=where
-    )
+    return transition(tx, DELIVERIES, DELIVERY, event, delivery_id, lease=lease, take=take, values=values, where=where)
 
 
 def store_upload_key(tx: Tx, delivery_id: str, lease: Lease, key: str) -> bool:

@@ -115,9 +115,7 @@ def _reason(tx: Tx, delivery: Delivery) -> str | None:
     """Why this delivery may not be sent now. Its receipt is locked first: it may end here, and that is the lock order."""
     facts = inbox.lock_facts(tx, delivery.receipt_id) if delivery.receipt_id is not None else None
     grant = grants.read_grant(tx, delivery.reply_grant_id)
-    return grants.judge(
-        tx, grant, needs_cursor=delivery.purpose in NEEDS_CURSOR, receipt=facts
-    ).reason
+    return grants.judge(tx, grant, needs_cursor=delivery.purpose in NEEDS_CURSOR, receipt=facts).reason
 
 
 def _forbid(tx: Tx, delivery: Delivery, reason: str) -> bool:
@@ -153,9 +151,7 @@ def connect_failed(
     else:
         # A connection's own cause is kept on the installation; the delivery says that connect failed (desk.md 4.6).
         row_code = "connect_failed" if code == "provider_credentials_rejected" else code
-        ended = outbox.connect_failed(
-            tx, attempt.delivery, row_code, wait_us=wait_us, provider_code=provider_code
-        )
+        ended = outbox.connect_failed(tx, attempt.delivery, row_code, wait_us=wait_us, provider_code=provider_code)
     if ended is not None and cause in ("connect_failed", "provider_credentials_rejected"):
         connections.note_connect_result(tx, attempt.installed.installation_id, ok=False, code=cause)
 

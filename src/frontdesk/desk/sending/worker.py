@@ -70,7 +70,9 @@ class DeliveryWorker:
         if attempts:
             self._failpoints.hit("t5.after")
         for attempt in attempts:
-            task = asyncio.get_running_loop().create_task(self._deliver(attempt), name=f"delivery {attempt.delivery.id}")
+            task = asyncio.get_running_loop().create_task(
+                self._deliver(attempt), name=f"delivery {attempt.delivery.id}"
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return len(attempts)
@@ -102,8 +104,8 @@ class DeliveryWorker:
             log.info("sending.lease_lost", operation="desk.sending", id=attempt.delivery.id)
         except DatabaseBusy:
             log.warning("sending.database_busy", operation="desk.sending", id=attempt.delivery.id)
-        except Exception as error:  # the top of one delivery's work; its row stays for recovery to judge
-            log.error("sending.defect", operation="desk.sending", id=attempt.delivery.id, code=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the top of one delivery's work: its row stays for recovery to judge
+            _log_defect("sending.defect", attempt.delivery.id, error)
         finally:
             if session is not None:
                 await self._close(channel, session)
@@ -125,7 +127,7 @@ class DeliveryWorker:
             if session is not None:
                 await self._close(channel, session)
             if isinstance(error, Exception) and not isinstance(error, ConnectFailed | StaleFence | DatabaseBusy):
-                log.warning("sending.connect_raised", operation="desk.sending", id=delivery.id, code=type(error).__name__)
+                _log_defect("sending.connect_raised", delivery.id, error)
                 raise ConnectFailed("connect_failed") from None
             raise
         return session, key
@@ -160,8 +162,8 @@ class DeliveryWorker:
         except asyncio.CancelledError:
             await self._conclude(delivery, Unknown())
             raise
-        except Exception as error:  # from the `sending` commit on nothing but a listed proof leads back
-            log.error("sending.raised", operation="desk.sending", id=delivery.id, code=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
+            _log_defect("sending.raised", delivery.id, error)
             outcome = Unknown()
         self._on_wire(type(outcome).__name__)
         self._failpoints.hit("t8.after")
@@ -194,7 +196,7 @@ class DeliveryWorker:
         try:
             async with asyncio.timeout(limits.CLOSE_TIMEOUT_US / SECOND):
                 await channel.close(session)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stands
             log.warning("sending.close_failed", operation="desk.sending", code=type(error).__name__)
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
@@ -207,3 +209,8 @@ class DeliveryWorker:
                     raise
                 await asyncio.sleep(WRITE_PAUSE_S)
         raise DatabaseBusy
+
+
+def _log_defect(event: str, delivery_id: str, error: Exception) -> None:
+    # The type alone: an exception's text may hold what a provider or a person wrote.
+    log.error(event, operation="desk.sending", id=delivery_id, code=type(error).__name__)
