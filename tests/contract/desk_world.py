@@ -398,16 +398,7 @@ class DeskWorld:
         """Mark the grant's activation sent, by claim, begin and confirm; returns the provider's message id."""
         name = message_id or f"om_act_{self.number()}"
 
-        def confirm(tx: Tx) -> None:
-            delivery = outbox.find_activation(tx, grant_id)
-            assert delivery is not None
-            claimed = outbox.claim(tx, delivery, "setup", LEASE_US)
-            assert claimed is not None
-            sending = outbox.begin(tx, claimed, LEASE_US)
-            assert sending is not None
-            assert outbox.confirm(tx, sending, name, 1) is not None
-
-        await self.database.write(confirm)
+        await self.write(confirm_activation, grant_id, name)
         return name
 
     async def seat(
@@ -577,6 +568,17 @@ async def open_desk(database: Database, clock: ManualClock, **named: Any) -> Des
     desk = DeskWorld(await first_world(database), clock, **named)
     desk.installation_id = await desk.install()
     return desk
+
+
+def confirm_activation(tx: Tx, grant_id: str, message_id: str) -> None:
+    """A grant's activation as sent: claimed, begun, confirmed with the provider's id."""
+    delivery = outbox.find_activation(tx, grant_id)
+    assert delivery is not None
+    claimed = outbox.claim(tx, delivery, "setup", LEASE_US)
+    assert claimed is not None
+    sending = outbox.begin(tx, claimed, LEASE_US)
+    assert sending is not None
+    assert outbox.confirm(tx, sending, message_id, 1) is not None
 
 
 async def together(*works: Awaitable[T]) -> list[T | BaseException]:

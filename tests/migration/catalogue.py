@@ -24,7 +24,9 @@ def _sqlite(connection: sa.Connection) -> Catalogue:
             continue
         if kind == "table":
             found[f"columns {name}"] = connection.exec_driver_sql(f'PRAGMA table_xinfo("{name}")').all()
-            found[f"keys {name}"] = sorted(connection.exec_driver_sql(f'PRAGMA foreign_key_list("{name}")').all())
+            found[f"keys {name}"] = sorted(
+                tuple(each)[2:] for each in connection.exec_driver_sql(f'PRAGMA foreign_key_list("{name}")')
+            )
             found[f"table {name}"] = sorted(_parts(statement))
             found[f"uniques {name}"] = sorted(_sqlite_uniques(connection, name))
         else:

@@ -66,7 +66,7 @@ def row(table: sa.Table, made: Mapping[str, Mapping[str, Any]], **given: Any) ->
     return values
 
 
-def fill(connection: sa.Connection, tables: Mapping[str, sa.Table] = METADATA.tables) -> dict[str, dict[str, Any]]:
+def fill(connection: sa.Connection, tables: Mapping[str, Any] = METADATA.tables) -> dict[str, dict[str, Any]]:
     """Insert one row into every table, parents first; the rows by table."""
     made: dict[str, dict[str, Any]] = {}
     for table in METADATA.sorted_tables:

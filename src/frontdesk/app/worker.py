@@ -53,7 +53,7 @@ class Worker:
         hub: WakeHub,
         failpoints: Failpoints,
         on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str], None] = lambda outcome: None,
+        on_wire: Callable[[str], None] = lambda _outcome: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -139,7 +139,7 @@ class Worker:
         ]
 
     async def recover(self, limit: int = limits.RECOVER_LIMIT_MAX) -> int:
-        """Settle what a dead process left behind, up to `limit` (1..1000) of each kind. Returns how many rows changed."""
+        """Settle what a dead process left behind, up to `limit` (1..1000) of each kind; how many rows changed."""
         if not 1 <= limit <= limits.RECOVER_LIMIT_MAX:
             raise ValueError("limit must be 1..1000")
         return await self.settle_lapsed(limit) + await self._sweep(limit)
@@ -193,7 +193,7 @@ class Worker:
             await self._hub.wait(topic, pause_s)
 
     async def _end_loops(self) -> None:
-        """Let each loop end its present step: a claim that was cut off half-way would leave rows that nobody works on."""
+        """Let each loop end its present step: a claim cut off half-way would leave rows that nobody works on."""
         if not self._loops:
             return
         self._hub.wake(list(self._topics))

@@ -1,4 +1,4 @@
-"""What the tests of turns and leases share: looking at everything a message leaves, crashes, and races between sessions."""
+"""What the tests of turns and leases share: what a message leaves, crashes, and races between sessions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def race_after_reading(
 ) -> list[W]:
     """Each session reads, then writes; on PostgreSQL all have read before one writes.
 
-    SQLite's writers are serial, a second one cannot read before the first has committed: there both only start together.
+    SQLite's writers are serial, a second one cannot read before the first has committed: there they start together.
     """
     meet = sessions[0].engine_name == "postgresql"
     barrier = threading.Barrier(len(sessions))

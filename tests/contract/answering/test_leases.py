@@ -319,7 +319,7 @@ async def test_attempts_count_claims_and_the_end_has_its_time(desk: DeskWorld, s
 
 @pytest.mark.spec("DESK-133")
 async def test_a_heartbeat_keeps_a_lease_alive_and_its_end_lets_it_lapse(desk: DeskWorld, seat: Seat) -> None:
-    """While a runner works the lease follows the clock, for a receipt and for a console turn; afterwards it does not."""
+    """While a runner works the lease follows the clock, for a receipt and a console turn; afterwards it does not."""
     gate = Gate()
     desk.runner.behaviour = gate
     watched = Watched(desk.database)
@@ -395,7 +395,7 @@ async def test_no_renewal_follows_the_release(desk: DeskWorld, seat: Seat) -> No
     worker = desk.receipt_worker(database=watched, lease_us=SECOND // 20)
     await worker.step()
     await gate.reached.wait()
-    (held,) = [receipt_row for receipt_row in await desk.rows("receipts", status="processing")]
+    (held,) = await desk.rows("receipts", status="processing")
 
     async def two_renewals() -> bool:
         return order.count("renewal") >= 2
@@ -419,7 +419,7 @@ async def test_no_renewal_follows_the_release(desk: DeskWorld, seat: Seat) -> No
 async def test_who_was_busy_is_due_when_the_one_in_work_ends(
     desk: DeskWorld, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refused receipt waits with a moment of its own, which the end of the other brings forward; retries back off."""
+    """The refused receipt waits until a moment that the end of the other brings forward; retries back off."""
     await desk.ask("one", seat)
     await desk.ask("two", seat)
     (first,) = await claimed(desk)

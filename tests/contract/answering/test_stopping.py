@@ -62,7 +62,7 @@ async def test_stop_is_safe_after_a_partial_start(desk: DeskWorld, monkeypatch: 
 
 @pytest.mark.spec("DESK-142")
 async def test_stop_ends_its_tasks_and_leaves_everything_as_rows(desk: DeskWorld, seat: Seat) -> None:
-    """A turn past the grace ends by tF, a send becomes unknown, the rest waits; stop is idempotent; reception goes on."""
+    """A turn past the grace ends by tF, a send becomes unknown, the rest waits; twice is once; reception goes on."""
     before = asyncio.all_tasks()
     never_started = worker_of(desk)
     await never_started.stop()
@@ -167,13 +167,13 @@ async def test_a_turn_that_begins_after_the_grace_is_cancelled_at_once(desk: Des
         return Answer("never")
 
     desk.runner.behaviour = until_cancelled
-    worker = desk.receipt_worker(failpoints=Failpoints(observer=lambda point: cut_off(point)))
 
     def cut_off(point: str) -> None:
         if point == "t1b.after":
             worker._accepting = False
             worker._cut_off = True
 
+    worker = desk.receipt_worker(failpoints=Failpoints(observer=cut_off))
     await worker.step()
     async with asyncio.timeout(20):
         await worker.stop(60)

@@ -317,7 +317,7 @@ async def test_a_runner_that_raises_fails_its_turn_and_says_nothing_of_why(desk:
 
 @pytest.mark.spec("DESK-395")
 async def test_each_definite_failure_is_told_once(desk: DeskWorld, seat: Seat) -> None:
-    """Turn, receipt and notice become final in one commit; the notice is the code's sentence and nothing of the turn."""
+    """Turn, receipt and notice become final in one commit; the notice is the code's sentence and nothing else."""
     wire = 0
     for number, code in enumerate(RUNNER_CODES):
         language = ("en", "zh")[number % 2]

@@ -6,13 +6,15 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from frontdesk.desk import conversations, grants, runs
-from frontdesk.identity.members import remove_member, update_member
+from frontdesk.desk import connections, conversations, grants, inbox, runs
+from frontdesk.identity.members import add_member, remove_member, update_member
 from frontdesk.identity.model import ProjectChanges, UserChanges, WorkflowChanges, WorkspaceChanges
-from frontdesk.identity.projects import update_project, update_workflow
-from frontdesk.identity.users import update_user
+from frontdesk.identity.projects import create_project, create_workflow, update_project, update_workflow
+from frontdesk.identity.users import insert_local_user, update_user
 from frontdesk.identity.workspaces import update_workspace
-from tests.contract.desk_world import DeskWorld, Seat
+from frontdesk.storage.tx import Tx
+from tests.contract.desk_world import SECRETS, TENANT, DeskWorld, Seat, confirm_activation
+from tests.contract.world import UNUSABLE_HASH, logged_in
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,22 +28,48 @@ class Scene:
 
 
 async def scene(desk: DeskWorld) -> Scene:
+    """A new scene, made by the product's verbs in one commit."""
     number = desk.number()
-    person = await desk.people.person(f"person-{number}", "operator")
-    project = (await desk.people.project(f"project-{number}")).id
-    workflow = await desk.workflow(f"workflow-{number}", project)
-    run = await desk.run(workflow, project)
-    installation = await desk.install(f"Bot {number}", app_id=f"cli_s{number}")
-    conversation = await desk.converse(person, f"talk {number}", project_id=project, workflow_id=workflow, run_id=run)
-    seat = await desk.seat(
-        person,
-        sender=f"ou_s{number}",
-        chat=f"oc_s{number}",
-        installation_id=installation,
-        conversation_id=conversation,
-        project_id=project,
-    )
-    return Scene(seat, project, workflow, run)
+    chat, sender, app = f"oc_s{number}", f"ou_s{number}", f"cli_s{number}"
+    owner, home = desk.owner, desk.home
+
+    def make(tx: Tx) -> Scene:
+        user = insert_local_user(tx, username=f"person-{number}", display_name="P", password_hash=UNUSABLE_HASH)
+        add_member(tx, owner, home, role="operator", user_id=user.id)
+        person = logged_in(tx, user.id)
+        project = create_project(tx, owner, home, name="P", slug=f"project-{number}").id
+        workflow = create_workflow(tx, owner, home, project, name="W").id
+        run = runs.start_run(tx, owner, home, project, workflow, request_id="r", input_data={}).run.id
+        context = {"project_id": project, "workflow_id": workflow, "run_id": run}
+        conversation = conversations.create_conversation(
+            tx, person, home, title=f"talk {number}", context=context, find_run=runs.find_run_scope
+        ).id
+        installation = connections.create_installation(
+            tx,
+            owner,
+            workspace_id=home,
+            channel="feishu",
+            name="Bot",
+            app_id=app,
+            tenant_key=TENANT,
+            secrets=SECRETS,
+            **desk.keys,
+        ).id
+        issued = connections.create_challenge(tx, person, workspace_id=home, installation_id=installation, **desk.keys)
+        bind = desk.message(issued.command_text, sender=sender, chat=chat, app_id=app)
+        inbox.receive(tx, installation, bind, transport="webhook")
+        binding = connections.my_binding(tx, person, workspace_id=home, installation_id=installation)
+        assert binding is not None
+        order = desk.order(binding.id, conversation, installation_id=installation, project_id=project)
+        grant = grants.create(tx, person, order, reply_ready=True, **desk.keys).grant.id
+        activation = f"om_act_s{number}"
+        confirm_activation(tx, grant, activation)
+        seat = Seat(person, installation, binding.id, sender, chat, conversation, grant, activation)
+        return Scene(seat, project, workflow, run)
+
+    made = await desk.database.write(make)
+    desk.apps[made.seat.installation_id] = app
+    return made
 
 
 Change = Callable[[DeskWorld, Scene], Awaitable[Any]]

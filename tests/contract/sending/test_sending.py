@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -162,7 +163,7 @@ async def test_what_made_no_message_is_tried_again_later(desk: DeskWorld, seat: 
 
 @pytest.mark.spec("DESK-171")
 async def test_an_upload_makes_no_message(desk: DeskWorld, seat: Seat) -> None:
-    """Its failure is retryable or final and never unknown; a stored key serves later attempts; after t7 it is unknown."""
+    """Its failure is retryable or final, never unknown; a stored key serves later attempts; after t7 it is unknown."""
     desk.runner.behaviour = long_answer
     row = await answered(desk, seat)
     for answer, status in (
@@ -273,7 +274,7 @@ def nobody_else_can_write(path: str) -> bool:
 @pytest.mark.spec("DESK-156")
 @pytest.mark.parametrize("when", ["before connect", "after connect"])
 async def test_without_authority_nothing_is_sent(desk: DeskWorld, when: str) -> None:
-    """Delivery and receipt end in one commit; before connect the channel is not even built, after it nothing is sent."""
+    """Delivery and receipt end in one commit; before connect no channel is even built, after it nothing is sent."""
     seats = [
         await desk.seat(
             await desk.people.person(f"p{number}", "operator"), sender=f"ou_{number}x", chat=f"oc_{number}x"
@@ -538,7 +539,7 @@ async def test_a_session_is_always_closed_and_closing_changes_nothing(
 async def test_an_outcome_that_could_not_be_written_is_unknown_over_restarts(
     desk: DeskWorld, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider took it, the disk did not: the row stays `sending`, becomes indeterminate, and is never sent again."""
+    """The provider took it, the disk did not: the row stays `sending`, becomes indeterminate, and is not sent again."""
     monkeypatch.setattr(sending_worker, "WRITE_PAUSE_S", 0)
     row = await answered(desk, seat)
 
@@ -645,7 +646,7 @@ async def test_a_rate_limit_is_waited_for_under_the_same_uuid(desk: DeskWorld, s
 
 @pytest.mark.spec("DESK-312")
 async def test_what_waited_too_long_is_not_sent_at_boot(desk: DeskWorld, seat: Seat) -> None:
-    """Of 110 deliveries aged 0 to 15 hours a limit of one hour lets only the younger ones go, without connecting else."""
+    """Of 110 deliveries aged 0 to 15 hours a limit of one hour lets the younger ones go, and connects for no other."""
     spread = 15 * HOUR // 109
     now = desk.clock.now_us() + 20 * HOUR
 
@@ -757,7 +758,7 @@ async def test_a_chat_gets_five_messages_a_second_from_everybody_together(
                 desk.clock.advance(max(0, slot.at - desk.clock.now_us()))
     slots.sort()
     assert len(slots) == 50
-    assert all(later - earlier >= SECOND // 5 for earlier, later in zip(slots, slots[1:], strict=False))
+    assert all(later - earlier >= SECOND // 5 for earlier, later in pairwise(slots))
     assert slots[-1] == start + 49 * SECOND // 5
     calm = await sessions[0].write(lambda tx: outbox.reserve_slot(tx, "feishu", "cli_1", "oc_calm"))
     assert calm == outbox.Slot(True, desk.clock.now_us())

@@ -295,7 +295,7 @@ def item(number: int, row: dict[str, Any], **changes: Any) -> HistoryItem:
 async def test_a_look_into_the_history_finds_one_or_does_not_know(
     desk: DeskWorld, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exactly one match is `found`, none in a complete list `absent`, all else `unknown`; nothing is sent, no state moves."""
+    """One match is `found`, none in a complete list `absent`, all else `unknown`; nothing is sent, no state moves."""
     row = await answered(desk, seat)
     with pytest.raises(Problem, match="delivery_not_sent"):
         await desk.read(sending.begin_look, desk.owner, desk.home, row["id"], **desk.keys)

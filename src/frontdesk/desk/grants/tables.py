@@ -36,6 +36,7 @@ REPLY_GRANTS: Final = room_table(
     UniqueConstraint("active_slot"),
     CheckConstraint('"cursor" >= 0', name="cursor_not_negative"),
     CheckConstraint("(status = 'active') = (active_slot IS NOT NULL)", name="slot_follows_status"),
+    CheckConstraint("version >= 1", name="version_positive"),
     Index("ix_reply_grants_expiring", "status", "expires_at"),
     Index("ix_reply_grants_conversation", "conversation", "created_at", "id"),
     Index("ix_reply_grants_chat", "installation", "chat_id", "status"),
@@ -71,6 +72,7 @@ ARTIFACT_GRANTS: Final = room_table(
     UniqueConstraint("claim_digest"),
     UniqueConstraint("active_slot"),
     CheckConstraint("(status = 'active') = (active_slot IS NOT NULL)", name="slot_follows_status"),
+    CheckConstraint("version >= 1", name="version_positive"),
     Index("ix_artifact_grants_expiring", "status", "expires_at"),
 )
 

@@ -1,9 +1,9 @@
 """Receipts: every inbound message, durable before it is acknowledged. The receipt row is the queue; there is no other.
 
 Owns the noun receipt. Invariants: one receipt per (installation, provider message id); at most one `processing`
-receipt of a
-grant (partial unique index), whose lease is the only one; receipts of a grant run in arrival order; a rejected receipt keeps
-no text. `reception` is t0, `claiming` t1 and the recovery matrix, `finishing` t1b, t3, t4 and tF, `worker` drives them.
+receipt of a grant (partial unique index), whose lease is the only one; receipts of a grant run in arrival order; a
+rejected receipt keeps no text. `reception` is t0, `claiming` t1 and the recovery matrix, `working` t1b, t3 and tF,
+`endings` t4 and how a receipt ends, `worker` drives them.
 """
 
 from frontdesk.desk.inbox.claiming import recover

@@ -18,14 +18,14 @@ _SILENT: Final = frozenset({"stopped_by_owner"})
 
 
 def notice_due(code: str) -> bool:
-    """True where a definite turn failure is told to the person; unknown, lost and stopped ones are not (desk.md 5.3)."""
+    """True where a definite turn failure is told to the person; unknown and stopped ones are not (desk.md 5.3)."""
     return code in RUNNER_CODES and code not in _SILENT
 
 
 def complete(tx: Tx, receipt: Receipt, turn: Turn, *, deliver: bool, parts: Parts) -> str:
-    """t4: judge authority again; completed | proposal with the delivery inserted, or failed without one. Returns the status.
+    """t4: judge authority again; completed | proposal with the delivery inserted, or failed without one.
 
-    Raises `StaleFence` where the receipt is no longer ours.
+    Returns the status. Raises `StaleFence` where the receipt is no longer ours.
     """
     if receipt.reply_grant_id is None:
         raise Defect("a turn without a grant")
@@ -153,7 +153,7 @@ def _record(tx: Tx, receipt: Receipt, code: str) -> None:
 
 
 def revoke_completed(tx: Tx, receipt_id: str, code: str) -> None:
-    """An answer lost its authority before it was sent: its receipt ends with the same code, in the delivery's commit."""
+    """An answer lost its authority before it was sent: its receipt ends with the same code, in that commit."""
     row = store.move(tx, "revoke_authority", receipt_id, values={"error_code": code})
     if row is not None:
         record_event(

@@ -43,7 +43,7 @@ def _own(tx: Tx, receipt: Receipt) -> Receipt:
 
 
 def begin(tx: Tx, claimed: Receipt, parts: Parts) -> Begun | None:
-    """t1b: authorise, then insert the running turn. None: the receipt ended or went back to waiting in this transaction.
+    """t1b: authorise, then insert the running turn. None: the receipt ended or went back to waiting here.
 
     Raises `StaleFence` where the lease is lost. Everything is refused before anything of the turn exists.
     """
@@ -108,9 +108,10 @@ def retry(tx: Tx, receipt: Receipt, code: str) -> None:
 
 
 def commit_answer(tx: Tx, begun: Begun, result: Answer | Proposal) -> Turn | None:
-    """t3: one commit {response, status, revision N+1, cursor N+1}, checked in the order lease, Stop, conversation, authority.
+    """t3: one commit {response, status, revision N+1, cursor N+1}.
 
-    Returns the turn that goes on to t4, or None where the receipt ended here (desk.md 5.3). Raises `StaleFence`.
+    Checked in the order lease, Stop, conversation, authority. Returns the turn that goes on to t4, or None where the
+    receipt ended here (desk.md 5.3). Raises `StaleFence`.
     """
     receipt = _own(tx, begun.receipt)
     grant = grants.read_grant(tx, begun.access.reply_grant_id, lock=True)
@@ -147,7 +148,7 @@ def deliver(tx: Tx, begun: Begun, turn: Turn, parts: Parts) -> str:
 
 
 def fail_turn(tx: Tx, begun: Begun, failed: Failed, parts: Parts) -> None:
-    """tF: a still running turn fails; revision and cursor stay N; its one notice is in this commit. Raises `StaleFence`."""
+    """tF: a still running turn fails; revision and cursor stay N; its notice is in this commit. Raises `StaleFence`."""
     receipt = _own(tx, begun.receipt)
     # Locked in the one order, because the notice's authority reads both again after the turn was written.
     grants.read_grant(tx, begun.access.reply_grant_id)

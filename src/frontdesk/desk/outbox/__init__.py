@@ -1,8 +1,9 @@
 """Deliveries: one outbound message each, an immutable snapshot with at most one wire request per operation id.
 
 Owns the nouns delivery, settlement and chat pacing. Invariants: a snapshot never changes after insert; one delivery per
-receipt, one activation per grant, one offer per artifact grant (`dedupe_key`); from `sending` on only a listed proof leads back
-to another try. The steps that use the network live in `desk/sending`; who may send is `desk/grants/authority.py`'s.
+receipt, one activation per grant, one offer per artifact grant (`dedupe_key`); from `sending` on only a listed proof
+leads back to another try. The steps that use the network live in `desk/sending`; who may send is decided in
+`desk/grants/authority.py`.
 """
 
 from frontdesk.desk.outbox import templates

@@ -1,4 +1,4 @@
-"""Tag neutralisation: text from people and models can ping everyone through `<at user_id="all">`, so such tags lose their `<`."""
+"""Tag neutralisation: text could ping everyone by `<at user_id="all">`, so such tags lose their `<`."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _TAG: Final = re.compile(r"<(?=/?(?:at|a)(?:[\s/>]|$))", re.IGNORECASE)
 
 
 def neutralise(text: str) -> str:
-    """Replace each `<` that opens or closes a tag named `at` or `a` by `＜` (U+FF1C); everything else stays as it is."""
+    """Replace each `<` that opens or closes a tag named `at` or `a` by `＜` (U+FF1C); all else stays as it is."""
     return _TAG.sub("＜", text)

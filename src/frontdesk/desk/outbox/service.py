@@ -31,7 +31,7 @@ class Target:
 
 
 def find_targets(tx: Tx, installation_id: str, message_ids: Sequence[str]) -> dict[str, Target]:
-    """Our deliveries among at most two provider message ids (parent, root). Only `sent` and `settled_sent` ones are valid targets."""
+    """Our deliveries among at most two provider message ids (parent, root); valid where `sent` or `settled_sent`."""
     if not message_ids:
         return {}
     rows = store.find_by_message_ids(tx, installation_id, message_ids[0], message_ids[-1])
@@ -67,7 +67,7 @@ def due(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> list[tuple[
 
 
 def claim(tx: Tx, delivery: Delivery, owner: str, lease_us: int) -> Delivery | None:
-    """Pending or due retryable_failed → connecting with a full lease, generation+1, attempt+1. None: someone else was first."""
+    """Pending or due retryable_failed → connecting: full lease, generation+1, attempt+1. None: someone was first."""
     row = store.move(
         tx,
         "claim",
@@ -104,7 +104,7 @@ def connect_failed(
     """Connect or upload did not come about: another try later, or the end at the cap. Never counts as sending."""
     if delivery.attempt_count >= limits.DELIVERY_ATTEMPTS_MAX:
         return refuse(tx, delivery, "attempts_exhausted", provider_code)
-    return _later(tx, "connect_failed", delivery, code, wait_us, provider_code)
+    return _later(tx, "connect_failed", delivery, code, wait_us=wait_us, provider_code=provider_code)
 
 
 def postpone(tx: Tx, delivery: Delivery, not_before: int) -> Delivery | None:
@@ -124,7 +124,7 @@ def postpone(tx: Tx, delivery: Delivery, not_before: int) -> Delivery | None:
 
 
 def begin(tx: Tx, delivery: Delivery, lease_us: int) -> Delivery | None:
-    """t7: connecting → sending with a new full lease, only while the old one is live. Committed before the wire request."""
+    """t7: connecting → sending with a new full lease, while the old one is live. Committed before the wire request."""
     row = store.move(
         tx,
         "begin",
@@ -157,10 +157,10 @@ def refused_by_provider(tx: Tx, delivery: Delivery, code: str, provider_code: in
 def not_sent(
     tx: Tx, delivery: Delivery, code: str, *, wait_us: int | None = None, provider_code: int | None = None
 ) -> Delivery | None:
-    """Sending → retryable_failed by proof that no message was made; failed at the cap. Same uuid and bytes next time."""
+    """Sending → retryable_failed by proof that no message was made; failed at the cap. Next time the same bytes."""
     if delivery.attempt_count >= limits.DELIVERY_ATTEMPTS_MAX:
         return refused_by_provider(tx, delivery, "attempts_exhausted", provider_code)
-    return _later(tx, "not_sent", delivery, code, wait_us, provider_code)
+    return _later(tx, "not_sent", delivery, code, wait_us=wait_us, provider_code=provider_code)
 
 
 def lose(tx: Tx, delivery: Delivery, provider_code: int | None = None) -> Delivery | None:
@@ -170,7 +170,7 @@ def lose(tx: Tx, delivery: Delivery, provider_code: int | None = None) -> Delive
 
 
 def _later(
-    tx: Tx, event: str, delivery: Delivery, code: str, wait_us: int | None, provider_code: int | None
+    tx: Tx, event: str, delivery: Delivery, code: str, *, wait_us: int | None, provider_code: int | None
 ) -> Delivery | None:
     wait = wait_us if wait_us is not None else backoff_us(delivery.attempt_count, tx.entropy)
     row = store.move(
@@ -308,11 +308,11 @@ def settle(
     reason: str,
     read_back: tuple[str, str | None] | None,
 ) -> Delivery:
-    """A person decides an indeterminate delivery; sends nothing. `read_back` is (result, found message id) where accepted.
+    """A person decides an indeterminate delivery; sends nothing.
 
-    Raises `delivery_not_found`, `already_settled`, `delivery_not_indeterminate`. Guard: status = indeterminate; a
-    late worker
-    write and a settlement have one winner. Only an accepted, found read-back makes the message a valid reply target.
+    `read_back` is (result, found message id) where accepted. Raises `delivery_not_found`, `already_settled`,
+    `delivery_not_indeterminate`. Guard: status = indeterminate; a late worker write and a settlement have one winner.
+    Only an accepted, found read-back makes the message a valid reply target.
     """
     require(tx, actor, workspace_id, Right.ACTIONS_APPROVE)
     row = store.find(tx, delivery_id, lock=True)

@@ -47,7 +47,10 @@ class Seen:
 def begin_look(
     tx: Tx, actor: Actor, workspace_id: str, delivery_id: str, *, keyring: KeyRing, channels: Channels
 ) -> Look:
-    """Read what a look needs. Raises `delivery_not_found`, `delivery_not_sent` before any request, `credential_unavailable`."""
+    """Read what a look needs.
+
+    Raises `delivery_not_found`, `delivery_not_sent` before any request, `credential_unavailable`.
+    """
     delivery = outbox.get(tx, actor, workspace_id, delivery_id)
     if delivery.sending_at is None:
         raise Problem("delivery_not_sent")

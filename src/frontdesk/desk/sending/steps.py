@@ -1,4 +1,4 @@
-"""The transactions of sending: t5 (authorise and claim), the slot, t7 (re-authorise and `sending`), t9 (what became of it)."""
+"""The transactions of sending: t5 (authorise, claim), the slot, t7 (re-authorise, `sending`), t9 (what became of it)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def refused_locally(delivery: Delivery, channel: Channel) -> str | None:
 
 
 def _reason(tx: Tx, delivery: Delivery) -> str | None:
-    """Why this delivery may not be sent now. Its receipt is locked first: it may end here, and that is the lock order."""
+    """Why this delivery may not be sent now. Its receipt, which may end here, is locked first: the lock order."""
     facts = inbox.lock_facts(tx, delivery.receipt_id) if delivery.receipt_id is not None else None
     grant = grants.read_grant(tx, delivery.reply_grant_id)
     return grants.judge(tx, grant, needs_cursor=delivery.purpose in NEEDS_CURSOR, receipt=facts).reason
@@ -129,7 +129,7 @@ def _forbid(tx: Tx, delivery: Delivery, reason: str) -> bool:
 
 
 def note_connected(tx: Tx, attempt: Attempt, uploaded: str | None) -> None:
-    """A connect came about: clears a cause it disproves, sets `last_ready_at` at most once a minute, keeps a file's key.
+    """A connect came about: a cause it disproves is cleared, `last_ready_at` noted, a file's key kept.
 
     Raises `StaleFence` where there is a key to keep and the lease is lost.
     """
@@ -141,19 +141,20 @@ def note_connected(tx: Tx, attempt: Attempt, uploaded: str | None) -> None:
 def connect_failed(
     tx: Tx, attempt: Attempt, code: str, *, wait_us: int | None, provider_code: int | None, final: bool
 ) -> None:
-    """The attempt ends before anything was sent; the installation keeps the cause in the same commit."""
-    if code == "upload_failed" or code in ("rate_limited", "provider_token_rejected"):
-        cause = None
-    else:
-        cause = code
+    """The attempt ends before anything was sent; the installation keeps the cause in the same commit.
+
+    Raises `StaleFence` where the attempt is no longer ours: then nothing is kept.
+    """
     if final:
         ended = outbox.refuse(tx, attempt.delivery, code, provider_code)
     else:
         # A connection's own cause is kept on the installation; the delivery says that connect failed (desk.md 4.6).
         row_code = "connect_failed" if code == "provider_credentials_rejected" else code
         ended = outbox.connect_failed(tx, attempt.delivery, row_code, wait_us=wait_us, provider_code=provider_code)
-    if ended is not None and cause in ("connect_failed", "provider_credentials_rejected"):
-        connections.note_connect_result(tx, attempt.installed.installation_id, ok=False, code=cause)
+    if ended is None:
+        raise StaleFence
+    if code in ("connect_failed", "provider_credentials_rejected"):
+        connections.note_connect_result(tx, attempt.installed.installation_id, ok=False, code=code)
 
 
 def reserve(tx: Tx, attempt: Attempt) -> Slot:
@@ -188,7 +189,7 @@ def begin_sending(tx: Tx, attempt: Attempt, lease_us: int) -> Delivery | None:
 
 
 def conclude(tx: Tx, delivery: Delivery, outcome: Outcome) -> str:
-    """t9: what the one wire request brought, fenced. Raises `StaleFence`: the late result is dropped, recovery decides."""
+    """t9: what the one wire request brought, fenced. Raises `StaleFence`: a late result is dropped."""
     if isinstance(outcome, Sent) and 1 <= len(outcome.message_id) <= limits.PROVIDER_ID_CHARS_MAX:
         ended = outbox.confirm(tx, delivery, outcome.message_id, outcome.created_ms)
     elif isinstance(outcome, RefusedFinal):

@@ -43,7 +43,7 @@ class DeliveryWorker:
         failpoints: Failpoints,
         capacity: int = limits.WORKER_DELIVERIES,
         on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str], None] = lambda outcome: None,
+        on_wire: Callable[[str], None] = lambda _outcome: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -78,7 +78,7 @@ class DeliveryWorker:
         return len(attempts)
 
     async def stop(self, grace_s: float) -> None:
-        """Claim nothing more; sends in flight end within the grace, else they are cut off and recovery calls them unknown."""
+        """Claim nothing more; sends in flight end within the grace, else they are cut off and become unknown."""
         self._accepting = False
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=grace_s)
@@ -188,8 +188,11 @@ class DeliveryWorker:
                     final=failure.final,
                 )
             )
-        except (DatabaseBusy, StaleFence):
-            log.warning("sending.connect_failure_not_kept", operation="desk.sending", id=attempt.delivery.id)
+        except StaleFence:
+            self._on_lost()
+            log.info("sending.lease_lost", operation="desk.sending", id=attempt.delivery.id)
+        except DatabaseBusy:
+            log.warning("sending.database_busy", operation="desk.sending", id=attempt.delivery.id)
 
     async def _close(self, channel: Channel, session: Session) -> None:
         """Always runs, bounded, and cannot change what is known of the message."""

@@ -495,6 +495,7 @@ def upgrade() -> None:
         sa.CheckConstraint(
             "(status = 'active') = (active_slot IS NOT NULL)", name=op.f("ck_reply_grants_slot_follows_status")
         ),
+        sa.CheckConstraint("version >= 1", name=op.f("ck_reply_grants_version_positive")),
         sa.CheckConstraint("status IN ('active', 'revoked', 'expired')", name=op.f("ck_reply_grants_status_known")),
         sa.CheckConstraint('"cursor" >= 0', name=op.f("ck_reply_grants_cursor_not_negative")),
         sa.ForeignKeyConstraint(["binding"], ["bindings.id"], name=op.f("fk_reply_grants_binding")),
@@ -552,6 +553,7 @@ def upgrade() -> None:
         sa.CheckConstraint(
             "(status = 'active') = (active_slot IS NOT NULL)", name=op.f("ck_artifact_grants_slot_follows_status")
         ),
+        sa.CheckConstraint("version >= 1", name=op.f("ck_artifact_grants_version_positive")),
         sa.CheckConstraint(
             "status IN ('active', 'redeemed', 'revoked', 'expired', 'failed')",
             name=op.f("ck_artifact_grants_status_known"),
