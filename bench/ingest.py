@@ -207,10 +207,11 @@ def run_round(number: int, seconds: float, connections: int, which: str) -> tupl
     with tempfile.TemporaryDirectory(prefix="frontdesk-bench-") as folder:
         sock = free_socket()
         count = int(seconds * 6000)
-        if which == "plain":
+        if which != "frontdesk":
             path, targets = "/events", ["om_target"] * GRANTS
+            database = str(Path(folder) / "plain.db")
             process = multiprocessing.Process(
-                target=serve_plain, args=(os.path.join(folder, "plain.db"), sock, ENCRYPT_KEY, TOKEN)
+                target=serve_plain, args=(database, sock, ENCRYPT_KEY, TOKEN, which == "tuned")
             )
         else:
             path, targets = make_frontdesk(Path(folder))
@@ -268,16 +269,16 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}; "
         f"{options.connections} connections, {options.seconds:g} s a round, servers in turn"
     )
-    ratios, tails = [], []
+    seen: dict[str, list[tuple[float, float, float]]] = {"plain": [], "tuned": [], "frontdesk": []}
     for number in range(1, options.rounds + 1):
-        plain = run_round(number, options.seconds, options.connections, "plain")
-        ours = run_round(number, options.seconds, options.connections, "frontdesk")
-        ratios.append(ours[0] / plain[0])
-        tails.append(ours[2] / plain[2])
-        print(
-            f"  ratio {ratios[-1]:.2f} times the plain handler; p99 {tails[-1]:.2f} of its p99; p99 / its p50 {ours[2] / plain[1]:.2f}"
-        )
-    print(f"median ratio {statistics.median(ratios):.2f}, median p99 ratio {statistics.median(tails):.2f}")
+        for which, rounds in seen.items():
+            rounds.append(run_round(number, options.seconds, options.connections, which))
+    for which in ("plain", "tuned"):
+        pairs = list(zip(seen["frontdesk"], seen[which], strict=True))
+        rate = statistics.median(ours[0] / theirs[0] for ours, theirs in pairs)
+        tail = statistics.median(ours[2] / theirs[2] for ours, theirs in pairs)
+        half = statistics.median(ours[2] / theirs[1] for ours, theirs in pairs)
+        print(f"against {which:6s} median ratio {rate:.2f}; p99 {tail:.2f} of its p99, {half:.2f} of its p50")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,12 @@ from starlette.concurrency import run_in_threadpool
 NAMES = ("X-Lark-Request-Timestamp", "X-Lark-Request-Nonce", "X-Lark-Signature", "X-Request-Id")
 
 
-def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str) -> None:
-    """Serve `POST /events` on `sock` until terminated."""
+def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str, tuned: bool) -> None:
+    """Serve `POST /events` on `sock` until terminated.
+
+    `tuned` uses the server parts that Frontdesk uses (uvloop, httptools); without it uvicorn runs as the SDK's own `fastapi`
+    extra installs it (asyncio, h11).
+    """
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -51,6 +55,8 @@ def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str) ->
         answer = await run_in_threadpool(handler.do, raw)
         return Response(answer.content, answer.status_code)
 
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", http="httptools" if tuned else "h11"
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if tuned else None) as runner:
         runner.run(uvicorn.Server(config).serve(sockets=[sock]))

@@ -135,10 +135,11 @@ class Program:
         self.process.wait(10)
 
     def clear(self) -> None:
-        """End it and whatever it started, for certain."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        """End it and whatever it started, for certain. A number whose process was waited for is no longer its own."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
 
 
 def start(

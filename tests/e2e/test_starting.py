@@ -68,8 +68,9 @@ async def test_init_makes_a_place_once(new_house: House) -> None:
         owner = house.client(session.json()["token"])
         me = (await owner.get("/api/v1/me")).json()
         assert me["is_platform_admin"] is True
-        assert [(each["name"], each["role"]) for each in me["memberships"]] == [("home", "admin")]
+        assert [each["role"] for each in me["memberships"]] == ["admin"]
         workspace = me["memberships"][0]["workspace_id"]
+        assert [each["slug"] for each in (await owner.get("/api/v1/workspaces")).json()["items"]] == ["home"]
         projects = (await owner.get(f"/api/v1/workspaces/{workspace}/projects")).json()["items"]
         assert [project["slug"] for project in projects] == ["first"]
         assert house.rows("workers")[0]["accepting_claims"]
@@ -116,7 +117,7 @@ async def test_with_the_capabilities_off_messages_are_kept_and_nothing_runs(copy
             answer = await example.api.post(f"/api/v1{example.project}/reply-grants", json=body)
             assert (answer.status_code, answer.json()["code"]) == (503, "reply_execution_not_ready")
             assert house.counts()["reply_grants"] == grants
-            message = await rig.say(example, f"Are you there, {len(waiting)}?", wait=True)
+            message = await rig.say(example, f"Are you there, {len(waiting)}?", None, wait=True)
             waiting.append(message)
             forged = await rig.say(example, "In reply to nothing of yours", message, wait=True)
             for each in (message, forged):
@@ -173,7 +174,7 @@ async def test_what_refuses_to_start_says_why(copy_house: Copy) -> None:
             (leave, {"FRONTDESK_LEASE": "25s"}, "lease must be longer"),
             (leave, {"FRONTDESK_NO_SUCH_SETTING": "1"}, "unknown setting 'no_such_setting'"),
             (leave, {"FRONTDESK_FAILPOINTS": "t99.after=kill"}, "unknown failpoint"),
-            (leave, {"FRONTDESK_FEISHU_DOMAIN": "http://example.com"}, "feishu_domain must be https"),
+            (leave, {"FRONTDESK_FEISHU_DOMAIN": "http://example.com"}, "feishu_domain must be an https origin"),
             (serve, {"FRONTDESK_FAILPOINTS": "t7.after=kill"}, "FRONTDESK_FAILPOINTS is set"),
             (serve, {"FRONTDESK_FAILPOINTS": ""}, "FRONTDESK_TEST_STAGE is set"),
             (["serve", "--data", str(house.data) + "-none"], {"FRONTDESK_DATABASE_URL": ""}, "there is no data folder"),

@@ -9,6 +9,7 @@ from frontdesk.kernel.codes import RUNNER_CODES
 from tests.sim.life import Violation
 from tests.sim.mirror import Mirror, Row
 from tests.sim.runner import answer_to
+from tests.sim.watch import LOST_CODES
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -103,6 +104,8 @@ def _check_receipt(world: World, receipt_id: str, receipt: Row, delivery: Row | 
     _demand(asked <= 1, f"{what}: its question was asked {asked} times")
     if receipt["intent"] == "binding" or status == "rejected":
         _demand(delivery is None and not turns, f"{what}: has a turn or a delivery")
+    elif status in ("completed", "proposal") and delivery is not None and delivery["error_code"] in LOST_CODES:
+        raise Violation(f"{what}: its answer lost its authority, and it still counts as answered")
     elif status == "completed":
         _demand(purpose == "agent_reply" and asked == 1, f"{what}: without answer")
         assert delivery is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -34,11 +37,12 @@ def no_fence_in_confirm() -> Patch:
     """A late answer of the provider is written whoever holds the delivery by now, and whatever became of it."""
 
     def confirm(tx: Any, delivery: Any, message_id: str, created_ms: int | None) -> Any:
-        values = {"status": "sent", "provider_message_id": message_id, "lease_owner": None, "lease_expires_at": None}
-        where = DELIVERIES.c.id == delivery.id
-        return delivery_of(tx.find(sa.update(DELIVERIES).where(where).values(values, error_code=None).returning(DELIVERIES)))
+        values = {"status": "sent", "provider_message_id": message_id, "error_code": None}
+        free = {"lease_owner": None, "lease_expires_at": None}
+        statement = sa.update(DELIVERIES).where(DELIVERIES.c.id == delivery.id).values({**values, **free})
+        return delivery_of(tx.find(statement.returning(DELIVERIES)))
 
-    return mock.patch.object(outbox, "confirm", lambda *a: confirm(*a))
+    return mock.patch.object(outbox, "confirm", confirm)
 
 
 def no_authority_at_t7() -> Patch:
@@ -58,12 +62,11 @@ def receipts_not_unique() -> Iterator[None]:
     with sqlite3.connect(template) as connection:
         connection.execute("PRAGMA writable_schema=ON")
         (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'receipts'").fetchone()
-        unique = next(line for line in sql.splitlines() if "UNIQUE" in line and "provider_message_id" in line)
-        changed = sql.replace(unique + "\n", "").replace(unique, "")
+        unique = re.compile(r",\s*CONSTRAINT uq_receipts_installation_provider_message_id UNIQUE \([^)]*\)")
+        changed, times = unique.subn("", sql)
+        assert times == 1
         connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'receipts'", (changed,))
-        connection.execute(
-            "DELETE FROM sqlite_master WHERE type = 'index' AND tbl_name = 'receipts' AND sql IS NULL AND name LIKE '%\\_2' ESCAPE '\\'"
-        )
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'sqlite_autoindex_receipts_2'")
     connection.close()
     try:
         with mock.patch.object(reception, "_known", lambda *_: None):
@@ -129,8 +132,6 @@ def acknowledged_before_commit() -> Patch:
     receive = Reception.receive
 
     async def hasty(self: Reception, target: Any, events: Any) -> None:
-        import asyncio
-
         asyncio.get_running_loop().create_task(receive(self, target, events))
 
     return mock.patch.object(Reception, "receive", hasty)
@@ -166,8 +167,6 @@ def no_authority_at_t4() -> Patch:
     judge = endings.grants.judge
 
     def lenient(tx: Any, grant: Any, **named: Any) -> Any:
-        import dataclasses
-
         return dataclasses.replace(judge(tx, grant, **named), reason=None)
 
     return mock.patch.object(endings, "grants", mock.Mock(wraps=endings.grants, judge=lenient))

@@ -172,6 +172,22 @@ class People:
         person.messages.append(event.message_id)
         world.provider.push(event)
 
+    def tempt(self, grant_id: str | None) -> None:
+        """Work under a grant just began: sometimes that is the moment at which its person takes it back."""
+        world = self.world
+        for person in self.persons:
+            if person.grant == grant_id and world.chance(world.plan.ambush):
+                world.spawn(self._ambush(person), f"ambush {person.sender}")
+
+    async def _ambush(self, person: Person) -> None:
+        world = self.world
+        await asyncio.sleep(world.lag() * world.dice.choice((1, 4, 20)))
+        off, on = world.dice.choice(AMBUSHES)
+        await self._act(off, person)
+        await asyncio.sleep(world.dice.uniform(0, 20))
+        for verb in on:
+            await self._act(verb, person)
+
     async def _act(self, verb: Callable[..., Any], person: Person) -> None:
         """One act through one process. What it is refused with is part of life; a defect is not."""
         world = self.world
@@ -284,7 +300,7 @@ class People:
                 off, on = world.dice.choice(TROUBLES)
                 await self._act(off, person)
                 await asyncio.sleep(world.dice.uniform(0, 20))
-                for _ in range(5):
+                for _ in range(3):
                     await self._act(on, person)
 
     async def _enable(self, life: Life, enabled: bool) -> None:
@@ -358,4 +374,11 @@ TROUBLES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (People.demote, People.promote),
     (People.disable, People.enable),
     (People.archive, People.restore),
+)
+AMBUSHES: tuple[tuple[Callable[..., Any], tuple[Callable[..., Any], ...]], ...] = (
+    (People.revoke, (People.authorise,)),
+    (People.close, (People.renew,)),
+    (People.unbind, (People.rebind,)),
+    (People.console, (People.renew,)),
+    *((off, (on, on, on)) for off, on in TROUBLES),
 )

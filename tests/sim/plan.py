@@ -41,6 +41,8 @@ class Plan:
     trouble: float = 0.0
     withdraw: float = 0.0
     console: float = 0.0
+    ambush: float = 0.0
+    pause: float = 0.0
     recall: float = 0.0
 
     @property
@@ -51,7 +53,7 @@ class Plan:
     @property
     def may_lose_work(self) -> bool:
         """Whether a turn's lease can lapse while its process works on it, or dies over it."""
-        return bool(self.crash or self.stop or self.busy or self.slow or self.steps or any(self.offsets_us))
+        return bool(self.crash or self.stop or self.busy or self.slow or self.pause or self.steps or any(self.offsets_us))
 
 
 def plan_of(seed: int) -> Plan:
@@ -96,6 +98,8 @@ def plan_of(seed: int) -> Plan:
         trouble=rate(0.9, "people"),
         withdraw=rate(0.25, "people", "clocks"),
         console=rate(0.08, "people"),
+        ambush=rate(0.25, "people", "clocks"),
+        pause=rate(0.1, "provider"),
         recall=rate(0.06, "people"),
     )
 

@@ -317,7 +317,7 @@ class SimChannel:
         self._life.check()
         world = self._world
         slow = world.chance(world.plan.slow)
-        await asyncio.sleep(world.dice.uniform(5, 20) if slow else world.lag())
+        await asyncio.sleep(world.dice.uniform(5, 20) if slow else world.dice.choice((0.0, 0.3, 2.0)) * world.lag() * 10)
         if world.chance(world.plan.connect):
             code = world.dice.choice(
                 ("connect_failed", "provider_credentials_rejected", "rate_limited", "provider_token_rejected")
@@ -333,7 +333,7 @@ class SimChannel:
         self._life.check()
         world = self._world
         # The thread that is to send may be paused for long; it looks at the clock last of all.
-        await asyncio.sleep(world.dice.uniform(3, 8) if world.chance(world.plan.slow) else world.lag())
+        await asyncio.sleep(world.dice.uniform(3, 9) if world.chance(world.plan.pause) else world.lag())
         if message.start_before_us is not None and self._life.clock.monotonic_us() >= message.start_before_us:
             return Unknown()
         if world.chance(world.plan.wire * 0.1):

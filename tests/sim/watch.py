@@ -87,6 +87,9 @@ class Watch:
                 check(change, now)
         self._whole(changes)
         self._authorised(changes, now)
+        for change in changes:
+            if change.became("processing") or change.became("connecting") or change.became("pending"):
+                self._world.people.tempt((change.after or {})["reply_grant"])
 
     def _step(self, change: Change) -> None:
         steps = STEPS.get(change.table)

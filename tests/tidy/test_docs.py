@@ -91,7 +91,7 @@ def test_every_page_is_in_the_index() -> None:
     assert not left_out
 
 
-SHOWN = re.compile(r"(?:^|[\s`(])frontdesk ((?:[a-z][a-z-]* ?)+)")
+SHOWN = re.compile(r"(?:^|[\s`(])frontdesk ((?:[a-z][a-z-]*(?: |$|(?=[`\n)])))+)", re.MULTILINE)
 PRINTED = (("ready",), ("worker", "ready"))  # lines that the program prints
 
 

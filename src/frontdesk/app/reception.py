@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,8 +14,9 @@ from frontdesk.desk.connections.channel import Channel, Channels, Credentials, I
 from frontdesk.desk.connections.model import Installation
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, Clock
+from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.failpoints import Failpoints
-from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.kernel.secretbox import CredentialUnavailable, KeyRing
 from frontdesk.storage.database import Database
 from frontdesk.storage.tx import Tx
 
@@ -31,6 +33,7 @@ class PushTarget:
     channel: Channel = field(repr=False)
     keyring: KeyRing = field(repr=False)
     fresh: bool = True
+    decrypted: Credentials | None = field(default=None, repr=False)
 
     @property
     def installation_id(self) -> str:
@@ -39,6 +42,8 @@ class PushTarget:
 
     def credentials(self) -> Credentials:
         """Every secret the webhook needs. Raises `CredentialUnavailable`; the same function tells health."""
+        if self.decrypted is not None:
+            return self.decrypted
         return connections.callback_credentials(self.installation, self.channel, self.keyring)
 
 
@@ -81,7 +86,9 @@ class Reception:
         target = PushTarget(installation, self._channels[channel_key], self._keyring)
         if len(self._known) >= TARGETS_KEPT_MAX:
             self._known.clear()
-        self._known[installation_id] = (self._clock.monotonic_us(), replace(target, fresh=False))
+        with contextlib.suppress(CredentialUnavailable, Problem):
+            kept = replace(target, fresh=False, decrypted=target.credentials())
+            self._known[installation_id] = (self._clock.monotonic_us(), kept)
         return target
 
     async def receive(self, target: PushTarget, events: Sequence[Inbound]) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -82,20 +83,62 @@ class Job:
         if not self.future.done():
             self.future.set_exception(CommitPending())
 
-    async def outcome(self, busy_after_s: float, wait_s: float | None = None) -> Any:
+    async def outcome(self, deadlines: Deadlines, busy_after_s: float, wait_s: float | None = None) -> Any:
         """Wait for it. Cancelling the caller does not cancel the job; past the bound an unstarted job is dropped.
 
         With `wait_s` the caller leaves earlier, and not even an unstarted job is dropped.
         """
-        timer = (
-            self._loop.call_later(busy_after_s, self.abandon)
-            if wait_s is None
-            else self._loop.call_later(wait_s, self.leave)
-        )
-        try:
-            return await self.future
-        finally:
-            timer.cancel()
+        if wait_s is None:
+            deadlines.watch(self._loop, busy_after_s, self, self.abandon)
+        else:
+            deadlines.watch(self._loop, wait_s, self, self.leave)
+        return await self.future
+
+
+class Deadlines:
+    """The waiting times of one database's callers: a timer for each loop and length, however many wait."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[int, float], _Line] = {}
+
+    def watch(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, job: Job, give_up: Callable[[], None]
+    ) -> None:
+        """Call `give_up` after `seconds`, unless the job's caller was answered before."""
+        line = self._lines.get((id(loop), seconds))
+        if line is None or line.loop is not loop:
+            line = self._lines[id(loop), seconds] = _Line(loop, seconds)
+        line.watch(job, give_up)
+
+
+class _Line:
+    """Jobs of one loop that share a waiting time, in the order of their deadlines, behind a single timer.
+
+    A timer for each job would cost more than the job's own bookkeeping; ends are seen up to a quarter of a second late.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self.loop = loop
+        self._seconds = seconds
+        self._jobs: deque[tuple[float, Job, Callable[[], None]]] = deque()
+        self._armed = False
+
+    def watch(self, job: Job, give_up: Callable[[], None]) -> None:
+        """Call `give_up` once the time is over, unless the job's caller was answered before."""
+        self._jobs.append((self.loop.time() + self._seconds, job, give_up))
+        if not self._armed:
+            self._armed = True
+            self.loop.call_later(min(self._seconds, 0.25), self._look)
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        while self._jobs and (self._jobs[0][1].future.done() or self._jobs[0][0] <= now):
+            _, job, give_up = self._jobs.popleft()
+            if not job.future.done():
+                give_up()
+        self._armed = bool(self._jobs)
+        if self._armed:
+            self.loop.call_later(min(self._seconds, 0.25), self._look)
 
 
 def deliver(jobs: Sequence[Job]) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Job, Wake, deliver
+from frontdesk.storage.database import Deadlines, Job, Wake, deliver
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ class PostgresDatabase:
         self._clock = clock  # only for the pause between tries; transactions use the database's clock
         self._entropy = entropy
         self._wake = wake
+        self._deadlines = Deadlines()
         self._engine = postgres_engine(url)
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="db")
         self.commits = 0
@@ -80,7 +81,7 @@ class PostgresDatabase:
     async def _submit(self, fn: Callable[[Tx], Any], *, commit: bool, wait_s: float | None = None) -> Any:
         job = Job(fn)
         self._pool.submit(self._run, job, commit)
-        return await job.outcome(BUSY_AFTER_S, wait_s)
+        return await job.outcome(self._deadlines, BUSY_AFTER_S, wait_s)
 
     def _run(self, job: Job, commit: bool) -> None:
         if not job.start():

@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Job, Wake, deliver
+from frontdesk.storage.database import Deadlines, Job, Wake, deliver
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -93,6 +93,7 @@ class SqliteDatabase:
         self._clock = clock
         self._entropy = entropy
         self._wake = wake
+        self._deadlines = Deadlines()
         self._inline = inline
         self._on_commit = on_commit
         self._engine = sqlite_engine(path, pooled=True)
@@ -144,7 +145,7 @@ class SqliteDatabase:
             return result
         self._ensure_thread()
         self._queue.put(job)
-        answer: T = await job.outcome(BUSY_AFTER_S, wait_s)
+        answer: T = await job.outcome(self._deadlines, BUSY_AFTER_S, wait_s)
         return answer
 
     def _ensure_thread(self) -> None:

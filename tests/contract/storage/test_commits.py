@@ -34,9 +34,9 @@ WORKSPACES = METADATA.tables["workspaces"]
 MARKER = "marker-4711-must-not-show"
 
 
-def add(tx: Tx, slug: str) -> str:
+def add(tx: Tx, slug: str, row_id: str = "*") -> str:
     """One row."""
-    tx.execute(sa.insert(WORKSPACES).values(row(WORKSPACES, {}, slug=slug)))
+    tx.execute(sa.insert(WORKSPACES).values(row(WORKSPACES, {}, slug=slug, id=row_id)))
     return slug
 
 
@@ -441,7 +441,7 @@ def claim_in_a_process(path: str, name: str, results: Any) -> None:
         busy = 0
         for number in range(CLAIMS):
             try:
-                await database.write(lambda tx, number=number: add(tx, f"{name}-{number}"))  # type: ignore[misc]
+                await database.write(lambda tx, number=number: add(tx, f"{name}-{number}", tx.new_id("wsp")))  # type: ignore[misc]
             except DatabaseBusy:
                 busy += 1
         await database.close()

@@ -220,10 +220,11 @@ class Callback:
         self._count[answer.outcome]()
         await send(answer.start)
         await send(answer.body)
-        # Thousands of received pushes a second would drown the log at info; refusals are what an operator looks for.
-        log = _log.debug if answer.status == 200 else _log.info
+        # Thousands of received pushes a second would drown the log; they are counted, and refusals are what people look for.
+        if answer.status == 200:
+            return
         duration_ms = (self._clock.monotonic_us() - started_us) // 1000
-        log(OPERATION, status=answer.status, phase=str(answer.outcome), duration_ms=duration_ms)
+        _log.info(OPERATION, status=answer.status, phase=str(answer.outcome), duration_ms=duration_ms)
 
     async def _decide(
         self, scope: Scope, receive: Receive, channel: Channel, installation_id: str, client: str

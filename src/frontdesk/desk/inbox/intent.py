@@ -43,6 +43,8 @@ class Intent:
 
 def plain(text: str) -> str:
     """NFKC without invisible characters: for detection alone, never stored and never given to a runner."""
+    if text.isascii():
+        return text  # nothing to normalise and nothing invisible: true for most English text, and free to see
     return unicodedata.normalize("NFKC", text.translate(_INVISIBLE)).translate(_INVISIBLE)
 
 
@@ -73,7 +75,7 @@ def _views(text: str) -> tuple[str, str]:
 
     Normalising joins a token's last letter with a mark after it and would hide a secret that stands there in full.
     """
-    return plain(text), text.translate(_INVISIBLE)
+    return (text, text) if text.isascii() else (plain(text), text.translate(_INVISIBLE))
 
 
 def _token(shape: re.Pattern[str], views: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""The transactions of sending: t5 (authorise, claim), the slot, t7 (re-authorise, `sending`), t9 (what became of it)."""
+"""The transactions of sending: t5 (authorise, claim), the slot, t7 (re-authorise, begin), t9 (what became of it)."""
 
 from __future__ import annotations
 
