@@ -33,9 +33,7 @@ async def join(house: House, role: str) -> Colleague:
     password = secrets.token_urlsafe(12)
     body = {"username": name, "display_name": name.title(), "password": password}
     user = await example.call("POST", "/users", json=body)
-    member = await example.call(
-        "POST", f"{example.workspace}/members", json={"user_id": user["id"], "role": role}
-    )
+    member = await example.call("POST", f"{example.workspace}/members", json={"user_id": user["id"], "role": role})
     api = house.client()
     session = await api.post("/api/v1/session", json={"username": name, "password": password})
     assert session.status_code == 201, session.text

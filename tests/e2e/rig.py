@@ -229,20 +229,33 @@ class House:
         """`frontdesk init`; the password is in its output."""
         environment = {"FRONTDESK_DATABASE_URL": self.database_url} if self.engine == "postgresql" else {}
         # The log lies outside the folder that the command has to make.
-        made = await run("init", ["init", "--data", str(self.data)], self.data.with_name(self.data.name + "-init"), environment)
+        made = await run(
+            "init", ["init", "--data", str(self.data)], self.data.with_name(self.data.name + "-init"), environment
+        )
         assert made.process.returncode == 0, made.text
         return made
 
     async def start_simulator(self, *words: str) -> str:
         """`frontdesk simulator` on this data folder, its world kept in a file."""
-        given = ["simulator", "--data", str(self.data), "--port", "0", "--state", str(self.data / "simulator.db"), *words]
+        given = [
+            "simulator",
+            "--data",
+            str(self.data),
+            "--port",
+            "0",
+            "--state",
+            str(self.data / "simulator.db"),
+            *words,
+        ]
         async with _start_slot():
             program = start("simulator", given, self.logs)
             self.programs.append(program)
             self.simulator = await program.ready(r"^simulator ready (\S+)$")
         return self.simulator
 
-    async def serve(self, *words: str, failpoint: str | None = None, environment: Mapping[str, str] | None = None) -> Program:
+    async def serve(
+        self, *words: str, failpoint: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Program:
         """`frontdesk serve` on this house's port; `failpoint` is where it will kill itself."""
         more = dict(environment or {})
         if failpoint is not None:
@@ -463,7 +476,17 @@ async def pushes_of(example: Example, message_id: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------- prepared houses
 
 APPS = 26
-_KEPT = ("app_name", "title", "workspace_id", "project_id", "app", "person", "installation", "conversation_id", "grant_id")
+_KEPT = (
+    "app_name",
+    "title",
+    "workspace_id",
+    "project_id",
+    "app",
+    "person",
+    "installation",
+    "conversation_id",
+    "grant_id",
+)
 
 
 @dataclass(frozen=True)

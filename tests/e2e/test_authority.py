@@ -45,7 +45,11 @@ async def colleagues(house: House, prepared: dict[str, Any], number: int) -> tup
     example = open_example(house.address, house.simulator, colleague.token, "")
     example.sim.headers["Authorization"] = house.example.sim.headers["Authorization"]
     house.clients += [example.api, example.sim]
-    example.app_name, example.title, example.person_name = prepared["app_name"], f"Colleague {number}", f"Colleague {number}"
+    example.app_name, example.title, example.person_name = (
+        prepared["app_name"],
+        f"Colleague {number}",
+        f"Colleague {number}",
+    )
     await example.prepare()
     return colleague, example
 
@@ -109,7 +113,9 @@ async def cases_of(house: House, copies: list[dict[str, Any]]) -> list[Case]:
         Case("revoke the installation", gone, lambda: call("DELETE", f"{installations}/{gone.installation['id']}")),
         Case("disable the user", off_chat, lambda: call("PATCH", f"/users/{off.user_id}", json={"disabled": True})),
         Case("remove the member", out_chat, lambda: call("DELETE", f"{members}/{out.member_id}")),
-        Case("demote to viewer", low_chat, lambda: call("PATCH", f"{members}/{low.member_id}", json={"role": "viewer"})),
+        Case(
+            "demote to viewer", low_chat, lambda: call("PATCH", f"{members}/{low.member_id}", json={"role": "viewer"})
+        ),
         # Last, because the clock is everybody's.
         Case("let it expire", expiring, expire),
     ]

@@ -85,7 +85,9 @@ async def _killed_at(house: House, point: str, question: str) -> None:
         assert _receipt(house, message) is None
         await example.simulate("POST", "/_sim/push", json={"message_id": message})
     receipt = await until("the receipt to end", lambda: _ended_receipt(house, message), rig.LAPSE_S, rig.SLOW_POLL_S)
-    deliveries = await until("its delivery to end", lambda: _ended_deliveries(house, receipt), rig.LAPSE_S, rig.SLOW_POLL_S)
+    deliveries = await until(
+        "its delivery to end", lambda: _ended_deliveries(house, receipt), rig.LAPSE_S, rig.SLOW_POLL_S
+    )
     _judge(house, point, kind, receipt, deliveries)
     await _visible(house, kind, receipt, deliveries)
     assert len(await house.wires()) - before == wire
@@ -122,7 +124,9 @@ def _ended_deliveries(house: House, receipt: dict[str, Any]) -> list[list[dict[s
 
 def _is_sent(house: House, message: str) -> bool:
     receipt = _receipt(house, message)
-    return receipt is not None and any(row["status"] == "sent" for row in house.rows("deliveries", receipt=receipt["id"]))
+    return receipt is not None and any(
+        row["status"] == "sent" for row in house.rows("deliveries", receipt=receipt["id"])
+    )
 
 
 def _judge(
@@ -133,7 +137,13 @@ def _judge(
     conversation = house.rows("conversations", id=house.example.conversation_id)[0]
     grant = house.rows("reply_grants", id=house.example.grant_id)[0]
     sent = [(row["purpose"], row["status"], row["error_code"]) for row in deliveries[0]]
-    seen = (receipt["status"], receipt["error_code"], [turn["status"] for turn in turns], conversation["revision"], sent)
+    seen = (
+        receipt["status"],
+        receipt["error_code"],
+        [turn["status"] for turn in turns],
+        conversation["revision"],
+        sent,
+    )
     answered = turns[0]["status"] if turns else ""
     purpose = "proposal_notice" if answered == "proposal" else "agent_reply"
     ended = "proposal" if answered == "proposal" else "completed"
@@ -148,9 +158,7 @@ def _judge(
     assert len(house.asked()) == (0 if point in UNASKED else 1), "the runner is asked once at most"
 
 
-async def _visible(
-    house: House, kind: str, receipt: dict[str, Any], deliveries: list[list[dict[str, Any]]]
-) -> None:
+async def _visible(house: House, kind: str, receipt: dict[str, Any], deliveries: list[list[dict[str, Any]]]) -> None:
     """What is unknown is shown to people, under its code."""
     example = house.example
     unknown = await example.call("GET", f"{example.workspace}/deliveries", params={"status": "indeterminate"})

@@ -50,9 +50,7 @@ async def test_the_first_hour_from_init_to_the_first_answer(new_house: House) ->
         # The app at the provider, then the connection here; secrets never stand on a command line.
         example = await house.meet()
         example.app = app = await example.simulate("POST", "/_sim/apps", json={"name": "Acme"})
-        example.person = await example.simulate(
-            "POST", "/_sim/people", json={"name": "Grace", "app_id": app["app_id"]}
-        )
+        example.person = await example.simulate("POST", "/_sim/people", json={"name": "Grace", "app_id": app["app_id"]})
         example.installation = installation = await terminal(
             *("desk", "connections", "create", "--channel", "feishu", "--name", "Acme", "--command-language", "en"),
             *("--app-id", app["app_id"], "--tenant-key", app["tenant_key"], "--app-secret", "env:APP_SECRET"),
@@ -92,7 +90,10 @@ async def test_the_first_hour_from_init_to_the_first_answer(new_house: House) ->
 
         # As the database has it.
         receipts = house.rows("receipts")
-        assert [(row["intent"], row["status"]) for row in receipts] == [("binding", "completed"), ("reply", "completed")]
+        assert [(row["intent"], row["status"]) for row in receipts] == [
+            ("binding", "completed"),
+            ("reply", "completed"),
+        ]
         turns = house.rows("turns")
         assert [(row["conversation"], row["user_content"], row["status"]) for row in turns] == [
             (conversation["id"], "hello", "completed")

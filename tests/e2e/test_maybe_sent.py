@@ -128,7 +128,9 @@ async def test_a_person_settles_what_is_unknown(copy_house: Copy) -> None:
             "POST", path_of(house, lost) + "/settlement", json={"outcome": "settled_not_sent", "reason": "not there"}
         )
         assert (status, settled["status"]) == (200, "settled_not_sent")
-        rows = [(row["delivery"], row["outcome"], row["reason"], row["actor_user"]) for row in house.rows("settlements")]
+        rows = [
+            (row["delivery"], row["outcome"], row["reason"], row["actor_user"]) for row in house.rows("settlements")
+        ]
         assert rows == [
             (house.delivery(taken)["id"], "settled_sent", "x" * 1000, operator.user_id),
             (house.delivery(lost)["id"], "settled_not_sent", "not there", operator.user_id),

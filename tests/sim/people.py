@@ -165,7 +165,7 @@ class People:
         """A question: in answer to one of our messages, to nothing, rarely to something that is not there."""
         world = self.world
         ours = [shown.message_id for shown in world.provider.shown if shown.chat_id == person.chat]
-        parent = world.dice.choice(ours) if ours and world.dice.random() < 0.6 else None
+        parent = world.dice.choice(ours[-3:]) if ours and world.dice.random() < 0.6 else None
         if world.chance(0.02) and world.plan.trouble:
             parent = "om_forged"
         event = world.provider.message(person.sender, person.chat, f"question {next(self._numbers)}", parent)

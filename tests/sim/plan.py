@@ -77,7 +77,7 @@ def plan_of(seed: int) -> Plan:
         processes=processes,
         persons=persons,
         duration_s=duration_s,
-        pause_s=duration_s * persons / dice.choice((6, 12, 24, 40)),
+        pause_s=max(3.5, duration_s * persons / dice.choice((6, 12, 24, 36))),
         poll_us=dice.choice((5, 10, 20)) * SECOND,
         delivery_age_us=dice.choice((3, 20, 60)) * MINUTE if profile != "calm" else 60 * MINUTE,
         offsets_us=offsets,

@@ -95,6 +95,7 @@ class Provider:
         self.world = world
         self.wires: list[Wire] = []
         self.by_operation: dict[str, list[Wire]] = {}
+        self.attempts: dict[str, list[Wire | None]] = {}  # None: a send of which no byte left
         self.shown: list[Shown] = []
         self.pushes: dict[str, Push] = {}
         self.outstanding = 0
@@ -196,6 +197,7 @@ class Provider:
         earlier = self.by_operation.setdefault(message.operation_id, [])
         self.world.watch.wire_begins(wire, earlier)
         earlier.append(wire)
+        self.attempts.setdefault(message.operation_id, []).append(wire)
         self.wires.append(wire)
         world = self.world
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -335,8 +337,10 @@ class SimChannel:
         # The thread that is to send may be paused for long; it looks at the clock last of all.
         await asyncio.sleep(world.dice.uniform(3, 9) if world.chance(world.plan.pause) else world.lag())
         if message.start_before_us is not None and self._life.clock.monotonic_us() >= message.start_before_us:
+            world.provider.attempts.setdefault(message.operation_id, []).append(None)
             return Unknown()
         if world.chance(world.plan.wire * 0.1):
+            world.provider.attempts.setdefault(message.operation_id, []).append(None)
             return NotSent("not_sent_connection")
         return await world.provider.take(self._life, message)
 

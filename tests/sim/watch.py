@@ -155,17 +155,18 @@ class Watch:
             self._covered_until_us[operation] = self._world.true.monotonic_us() + lease_us
         if old["status"] != "sending" or new["status"] == "sending":
             return
-        wires = self._world.provider.by_operation.get(operation, [])
-        sent_now = len(wires) == self.begun[operation]
-        ended = wires[-1].ended if sent_now and wires else "none"
+        attempts = self._world.provider.attempts.get(operation, [])
+        began = len(attempts) == self.begun[operation]  # the send of this very `sending`
+        last = attempts[-1] if began else None
+        ended = last.ended if last is not None else "nothing sent"
         if new["status"] == "sent":
             shown = [each.message_id for each in self._world.provider.visible(operation)]
             self._demand(new["provider_message_id"] in shown, f"delivery {change.id} is sent, and nothing is in the chat")
         elif new["status"] == "retryable_failed":
-            proven = ended == "retry" or (not sent_now and new["error_code"] == "not_sent_connection")
+            proven = ended == "retry" or (began and last is None and new["error_code"] == "not_sent_connection")
             self._demand(proven and new["error_code"] in PROOFS, f"delivery {change.id} is retried without proof ({ended})")
         elif new["status"] == "failed":
-            self._demand(ended in ("refused", "retry", "none"), f"delivery {change.id} failed, but the request ended {ended}")
+            self._demand(ended in ("refused", "retry") or (began and last is None), f"delivery {change.id} failed, but the request ended {ended}")
 
     def _conversations(self, change: Change, now: int) -> None:
         old, new = change.before, change.after or {}
@@ -266,7 +267,8 @@ class Watch:
         row = rows[0][1]
         for before in earlier:
             self._demand(before.ended == "retry", f"second wire request of {wire.operation_id}: the first {before.ended}")
-        self._demand(len(earlier) < self.begun[wire.operation_id], f"a wire request of {wire.operation_id} without `sending`")
+        attempts = self._world.provider.attempts.get(wire.operation_id, [])
+        self._demand(len(attempts) < self.begun[wire.operation_id], f"a wire request of {wire.operation_id} without `sending`")
         mine = row["status"] == "sending" and row["lease_owner"] == wire.life.owner
         # Another process's clock may be ahead and have called it unknown meanwhile; then it stays the one request.
         lapsed = row["status"] in ("indeterminate", "settled_sent", "settled_not_sent")

@@ -101,9 +101,7 @@ class Deadlines:
     def __init__(self) -> None:
         self._lines: dict[tuple[int, float], _Line] = {}
 
-    def watch(
-        self, loop: asyncio.AbstractEventLoop, seconds: float, job: Job, give_up: Callable[[], None]
-    ) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, seconds: float, job: Job, give_up: Callable[[], None]) -> None:
         """Call `give_up` after `seconds`, unless the job's caller was answered before."""
         line = self._lines.get((id(loop), seconds))
         if line is None or line.loop is not loop:

@@ -3,7 +3,7 @@
 SQLAlchemy's own execution costs several times what SQLite needs for a primary-key read. A `Prepared` keeps the same
 Core
 expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only (texts, integers,
-booleans), so no statement with a JSON or binary column fits. Measured in `bench/ingest.py`.
+booleans), so no statement with a JSON or binary column fits, nor one with an IN list. Measured in `bench/ingest.py`.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ class Prepared:
 
     def rows(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Every row, as plain dictionaries."""
-        compiled = self._for(tx)
+        compiled = self.compiled(tx)
         return [
             compiled.row(values) for values in tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchall()
         ]
 
     def find(self, tx: Tx, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first row, or None."""
-        compiled = self._for(tx)
+        compiled = self.compiled(tx)
         values = tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchone()
         return None if values is None else compiled.row(values)
 
     def changed(self, tx: Tx, parameters: Mapping[str, Any]) -> int:
         """Rows touched by a write."""
-        compiled = self._for(tx)
+        compiled = self.compiled(tx)
         return int(tx.driver.execute(compiled.sql, compiled.bound(parameters)).rowcount)
 
-    def _for(self, tx: Tx) -> _Compiled:
+    def compiled(self, tx: Tx) -> _Compiled:
+        """The statement for this engine; compiled once."""
         dialect = tx.conn.dialect
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
@@ -68,10 +69,21 @@ class _Compiled:
         }
         selected = getattr(statement, "selected_columns", None)
         columns = list(selected) if selected is not None else []
-        self._names = tuple(column.name for column in columns)
+        self.names = tuple(column.name for column in columns)
+        self.width = len(self.names)
         self._booleans = tuple(
-            name for name, column in zip(self._names, columns, strict=True) if isinstance(column.type, Boolean)
+            name for name, column in zip(self.names, columns, strict=True) if isinstance(column.type, Boolean)
         )
+
+    @property
+    def positional(self) -> bool:
+        """True where the driver takes a sequence."""
+        return self._order is not None
+
+    @property
+    def has_constants(self) -> bool:
+        """True where the statement binds values of its own."""
+        return bool(self._fixed)
 
     def bound(self, parameters: Mapping[str, Any]) -> Any:
         """The driver's parameters; a name that is missing is a KeyError."""
@@ -81,11 +93,51 @@ class _Compiled:
 
     def row(self, values: Sequence[Any]) -> dict[str, Any]:
         """One row by column name; SQLite's 0 and 1 become booleans."""
-        found = dict(zip(self._names, values))  # noqa: B905 - one select, as many values as names
+        found = dict(zip(self.names, values))  # noqa: B905 - one select, as many values as names
         for name in self._booleans:
             if found[name] is not None:
                 found[name] = bool(found[name])
         return found
+
+
+class Bundle:
+    """Several prepared single-row selects of different rooms, read in one statement.
+
+    For the reception path: on PostgreSQL it saves round trips, on SQLite hand-overs of the interpreter between threads. Each
+    part stays its room's own statement; a part's first column must not be nullable, because it tells a row from none. All
+    parts see one snapshot, so a part that must see what another part's lock waited for does not belong in here.
+    """
+
+    def __init__(self, *parts: Prepared) -> None:
+        self._parts = parts
+        self._made: dict[str, tuple[str, tuple[_Compiled, ...]]] = {}
+
+    def read(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any] | None]:
+        """One row or None for each part, in order. Parts share parameter names, so a name means one thing."""
+        made = self._made.get(tx.conn.dialect.name)
+        if made is None:
+            made = self._made[tx.conn.dialect.name] = self._make(tx)
+        sql, parts = made
+        if parts[0].positional:
+            bound: Any = [value for part in parts for value in part.bound(parameters)]
+        else:
+            bound = dict(parameters)
+        values = tx.driver.execute(sql, bound).fetchone()
+        rows: list[dict[str, Any] | None] = []
+        start = 0
+        for part in parts:
+            end = start + part.width
+            rows.append(None if values[start] is None else part.row(values[start:end]))
+            start = end
+        return rows
+
+    def _make(self, tx: Tx) -> tuple[str, tuple[_Compiled, ...]]:
+        compiled = tuple(part.compiled(tx) for part in self._parts)
+        if any(part.has_constants for part in compiled) and not compiled[0].positional:
+            raise ValueError("a bundled select names all of its parameters")
+        columns = ", ".join(f'p{number}."{name}"' for number, part in enumerate(compiled) for name in part.names)
+        joins = " ".join(f"LEFT JOIN ({part.sql}) AS p{number} ON 1 = 1" for number, part in enumerate(compiled))
+        return f"SELECT {columns} FROM (SELECT 1 AS one) AS base {joins}", compiled  # noqa: S608 - our own compiled SQL
 
 
 def insert_unless_known(table: Table, columns: Sequence[str], key: Sequence[str]) -> Prepared:

@@ -248,7 +248,7 @@ async def test_a_delivery_is_found_by_its_own_installation_alone(desk: DeskWorld
 
     def targets(tx: Tx) -> list[str]:
         return [
-            outbox.find_targets(tx, where, [seat.activation])[seat.activation].reply_grant_id
+            outbox.find_targets(tx, where, seat.activation, None)[0].reply_grant_id
             for where in (desk.installation_id, other)
         ]
 

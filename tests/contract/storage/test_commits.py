@@ -368,7 +368,7 @@ async def test_deadlocks_and_serialization_failures_are_run_again(open_session: 
         return run
 
     await asyncio.gather(one.write(crossing("ab")), two.write(crossing("ba")))
-    assert sorted(runs.values()) == [1, 2]
+    assert 3 <= sum(runs.values()) <= 2 * postgres_module.TRIES_MAX
 
 
 @pytest.mark.engine("postgresql")
@@ -430,7 +430,7 @@ async def test_a_restarted_server_is_found_again_and_an_unknown_commit_is_never_
 
 # ---------------------------------------------------------------------------------------------- several processes
 
-CLAIMS = 40
+CLAIMS = 20
 
 
 def claim_in_a_process(path: str, name: str, results: Any) -> None:

@@ -57,10 +57,14 @@ from frontdesk.desk.connections.secrets import (
     view,
 )
 from frontdesk.desk.connections.store import (
+    binding_of,
     find_active_binding_of_sender,
     find_binding,
     find_installation,
+    installation_of,
     list_active,
+    prepared_binding_of_sender,
+    prepared_installation,
 )
 from frontdesk.desk.connections.workers import beat, forget, live_workers, process_readiness, readiness_of, snapshot
 
@@ -78,6 +82,7 @@ __all__ = [
     "Readiness",
     "WorkerSnapshot",
     "beat",
+    "binding_of",
     "callback_credentials",
     "command_text",
     "consume_challenge",
@@ -92,6 +97,7 @@ __all__ = [
     "get_installation",
     "get_owned",
     "health_of",
+    "installation_of",
     "installation_readiness",
     "installed_of",
     "list_active",
@@ -100,6 +106,8 @@ __all__ = [
     "my_binding",
     "note_connect_result",
     "note_probe",
+    "prepared_binding_of_sender",
+    "prepared_installation",
     "probe_target",
     "process_readiness",
     "readiness_of",

@@ -38,7 +38,17 @@ def find_installation(tx: Tx, installation_id: str, *, share: bool = False) -> I
     """One installation of any workspace; with `share` a racing change is waited for (PostgreSQL)."""
     prepared = _HOLD_INSTALLATION if share else _FIND_INSTALLATION
     row = prepared.find(tx, {"installation_id": installation_id})
-    return None if row is None else Installation(workspace_id=row.pop("workspace"), **row)
+    return None if row is None else installation_of(row)
+
+
+def prepared_installation() -> Prepared:
+    """`find_installation(share=True)` as a part of a bundled reading; binds `installation_id`, read by `installation_of`."""
+    return _HOLD_INSTALLATION
+
+
+def installation_of(row: dict[str, Any]) -> Installation:
+    """The value of a prepared row, which it uses up."""
+    return Installation(workspace_id=row.pop("workspace"), **row)
 
 
 def find_installation_by_app(
@@ -254,6 +264,16 @@ def find_active_binding_of_sender(
     prepared = _HOLD_OF_SENDER if share else _FIND_OF_SENDER
     row = prepared.find(tx, {"installation_id": installation_id, "tenant_key": tenant_key, "sender_id": sender_id})
     return None if row is None else _binding(row)
+
+
+def prepared_binding_of_sender() -> Prepared:
+    """`find_active_binding_of_sender` as a part of a bundled reading: `installation_id`, `tenant_key`, `sender_id`."""
+    return _FIND_OF_SENDER
+
+
+def binding_of(row: dict[str, Any]) -> Binding:
+    """The value of a prepared row, which it uses up."""
+    return Binding(installation_id=row.pop("installation"), user_id=row.pop("user"), **row)
 
 
 def find_active_binding_of_user(tx: Tx, installation_id: str, user_id: str) -> Binding | None:

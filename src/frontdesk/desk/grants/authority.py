@@ -109,12 +109,10 @@ def _receipt_matches(tx: Tx, grant: ReplyGrant, binding: Binding, receipt: Recei
         grant.chat_id,
     ):
         return False
-    aimed = [message_id for message_id in (receipt.parent_id, receipt.root_id) if message_id]
-    if not aimed:
+    if not receipt.parent_id and not receipt.root_id:
         return True  # the only grant of the chat, chosen in the receipt's own commit
-    targets = outbox.find_targets(tx, grant.installation_id, aimed)
-    named = {targets[message_id].reply_grant_id for message_id in aimed if message_id in targets}
-    return named == {grant.id}
+    targets = outbox.find_targets(tx, grant.installation_id, receipt.parent_id, receipt.root_id)
+    return {target.reply_grant_id for target in targets} == {grant.id}
 
 
 def read_grant(tx: Tx, grant_id: str, *, lock: bool = False) -> ReplyGrant:

@@ -6,18 +6,19 @@ consumed challenge and the binding).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from frontdesk.desk import connections, grants, outbox
+from frontdesk.desk import connections, grants
 from frontdesk.desk.connections.channel import Ignored, Inbound, InboundMessage, Recall
 from frontdesk.desk.connections.model import Binding, Installation
 from frontdesk.desk.grants.model import ReplyGrant
 from frontdesk.desk.inbox import store
 from frontdesk.desk.inbox.intent import BINDING_TEXT, CLAIM_TEXT, NOT_KEPT, Intent, detect
 from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged
+from frontdesk.desk.inbox.reading import Around, read_around
 from frontdesk.kernel import limits
-from frontdesk.kernel.clock import MINUTE
 from frontdesk.storage.tx import Tx
 
 
@@ -50,43 +51,52 @@ def receive(
     """
     if isinstance(event, Ignored):
         return Received("ignored", None, event.reason, False)
-    installation = connections.find_installation(tx, installation_id, share=True)
-    if installation is None:
-        return Received("ignored", None, "installation_gone", False)
-    if verified_with is not None and _secrets(installation) != _secrets(verified_with):
-        raise SecretsChanged
     if isinstance(event, Recall):
-        return _recall(tx, installation, event)
+        return _recalled(tx, installation_id, event, verified_with)
+    around = read_around(tx, installation_id, event)
+    if around is None:
+        return Received("ignored", None, "installation_gone", False)
+    installation = around.installation
+    _same_secrets(installation, verified_with)
     if installation.bot_open_id is not None and event.sender_id == installation.bot_open_id:
         return Received("ignored", None, "own_message", False)
-    known = _known(tx, installation, event)
-    if known is not None:
-        return known
-    decision = _decide(tx, installation, event, unaddressed_messages)
+    if around.known is not None:
+        return _known(around.known, event)
+    decision = _decide(tx, around, event, unaddressed_messages)
     receipt_id = tx.new_id("rcp")
     if not store.insert(tx, _values(tx, receipt_id, installation, event, transport=transport, decision=decision)):
-        raced = _known(tx, installation, event)
+        raced = store.find_by_message(tx, installation.id, event.message_id)
         if raced is None:
             raise ReceiptConflict
-        return raced
+        return _known(raced, event)
     if decision.status == "received":
         tx.wake("receipts")
     outcome = "accepted" if decision.status == "received" else decision.status
     return Received(outcome, receipt_id, decision.code, True)
 
 
+def _same_secrets(installation: Installation, verified_with: Installation | None) -> None:
+    if verified_with is not None and _secrets(installation) != _secrets(verified_with):
+        raise SecretsChanged
+
+
 def _secrets(installation: Installation) -> tuple[str | None, ...]:
     return installation.app_secret_ct, installation.encrypt_key_ct, installation.verification_token_ct
 
 
-def _known(tx: Tx, installation: Installation, message: InboundMessage) -> Received | None:
+def _known(row: Mapping[str, Any], message: InboundMessage) -> Received:
     """A message already recorded is acknowledged unchanged by its key, however old the push or the row (DESK-289)."""
-    row = store.find_by_message(tx, installation.id, message.message_id)
-    if row is None:
-        return None
     if row["request_hash"] is not None and row["request_hash"] != message.request_hash:
         raise ReceiptConflict
     return Received("known", row["id"], row["error_code"], False)
+
+
+def _recalled(tx: Tx, installation_id: str, event: Recall, verified_with: Installation | None) -> Received:
+    installation = connections.find_installation(tx, installation_id, share=True)
+    if installation is None:
+        return Received("ignored", None, "installation_gone", False)
+    _same_secrets(installation, verified_with)
+    return _recall(tx, installation, event)
 
 
 def _recall(tx: Tx, installation: Installation, event: Recall) -> Received:
@@ -104,24 +114,25 @@ def _recall(tx: Tx, installation: Installation, event: Recall) -> Received:
     return Received("recalled", row["id"], "message_recalled", True)
 
 
-def _decide(tx: Tx, installation: Installation, message: InboundMessage, unaddressed: str) -> _Decision:
-    code = _refusal(tx, installation, message)
+def _decide(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) -> _Decision:
+    code = _refusal(tx, around, message)
     if message.text is None:
         return _Decision("reply", "rejected", code or "unsupported_message_shape", NOT_KEPT)
     intent = detect(message.text)
     if code is not None:
         return _Decision(_kept_intent(intent), "rejected", code, _placeholder(intent))
     if intent.kind == "binding":
-        return _bind(tx, installation, message, intent)
+        return _bind(tx, around.installation, message, intent)
     if intent.kind == "artifact_claim":
         return _Decision("artifact_claim", "rejected", "artifact_claim_invalid", CLAIM_TEXT)
     if intent.kind == "credential":
         return _Decision("reply", "rejected", "credential_text_refused", NOT_KEPT)
-    return _reply(tx, installation, message, unaddressed)
+    return _reply(tx, around, message, unaddressed)
 
 
-def _refusal(tx: Tx, installation: Installation, message: InboundMessage) -> str | None:
+def _refusal(tx: Tx, around: Around, message: InboundMessage) -> str | None:
     """Reasons that hold before anything of the text is looked at."""
+    installation = around.installation
     if installation.status != "active":
         return f"installation_{installation.status}"
     if (message.app_id, message.tenant_key) != (installation.app_id, installation.tenant_key):
@@ -130,8 +141,7 @@ def _refusal(tx: Tx, installation: Installation, message: InboundMessage) -> str
         signed_at = message.signed_at_ms * 1000
         if not tx.now - limits.REPLAY_WINDOW_US <= signed_at <= tx.now + limits.FUTURE_TOLERANCE_US:
             return "timestamp_outside_window"
-    sent = store.count_from_sender(tx, installation.id, message.sender_id, tx.now - MINUTE)
-    if sent >= limits.SENDER_MESSAGES_PER_MINUTE:
+    if around.sent_by_sender >= limits.SENDER_MESSAGES_PER_MINUTE:
         return "sender_rate_limited"
     return None
 
@@ -162,11 +172,11 @@ def _bind(tx: Tx, installation: Installation, message: InboundMessage, intent: I
     return _Decision("binding", "completed", None, BINDING_TEXT, binding=outcome.binding)
 
 
-def _reply(tx: Tx, installation: Installation, message: InboundMessage, unaddressed: str) -> _Decision:
-    binding = connections.find_active_binding_of_sender(tx, installation.id, message.tenant_key, message.sender_id)
+def _reply(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) -> _Decision:
+    binding = around.binding
     if binding is None or binding.chat_id != message.chat_id:
         return _Decision("reply", "rejected", "principal_not_bound", NOT_KEPT)
-    grant, code = _target(tx, installation, binding, message, unaddressed)
+    grant, code = _target(tx, around, binding, message, unaddressed)
     if grant is None:
         return _Decision("reply", "rejected", code, NOT_KEPT, binding=binding)
     waiting, newest = store.open_of_grant(tx, grant.id)
@@ -178,22 +188,19 @@ def _reply(tx: Tx, installation: Installation, message: InboundMessage, unaddres
 
 
 def _target(
-    tx: Tx, installation: Installation, binding: Binding, message: InboundMessage, unaddressed: str
+    tx: Tx, around: Around, binding: Binding, message: InboundMessage, unaddressed: str
 ) -> tuple[ReplyGrant | None, str | None]:
     """The grant a message aims at, or the code that says nothing of what exists (desk.md 6.3)."""
-    aimed = [message_id for message_id in (message.parent_id, message.root_id) if message_id]
-    if not aimed:
+    if not message.parent_id and not message.root_id:
         if unaddressed != "only_grant":
             return None, "reply_target_required"
         sole, several = grants.sole_usable(tx, binding)
         if sole is not None:
             return sole, None
         return None, "reply_target_required" if several else "reply_grant_unavailable"
-    targets = outbox.find_targets(tx, installation.id, aimed)
-    found = [targets[message_id] for message_id in aimed if message_id in targets]
-    if not found or len({target.reply_grant_id for target in found}) > 1:
+    if not around.targets or len({target.reply_grant_id for target in around.targets}) > 1:
         return None, "reply_grant_unavailable"
-    target = found[0]
+    target = around.targets[0]
     if not target.valid or target.chat_id != message.chat_id:
         return None, "reply_grant_unavailable"
     grant = grants.find_grant(tx, target.reply_grant_id, lock=True)

@@ -25,7 +25,7 @@ def find(tx: Tx, receipt_id: str, *, lock: bool = False) -> RowMapping | None:
     return tx.find(for_update(statement) if lock else statement)
 
 
-_BY_MESSAGE = Prepared(
+BY_MESSAGE = Prepared(
     select(R.id, R.status, R.error_code, R.request_hash).where(
         R.installation == bindparam("installation_id"), R.provider_message_id == bindparam("message_id")
     )
@@ -34,7 +34,7 @@ _BY_MESSAGE = Prepared(
 
 def find_by_message(tx: Tx, installation_id: str, message_id: str) -> Mapping[str, Any] | None:
     """The receipt of a provider message: what deduplicates."""
-    return _BY_MESSAGE.find(tx, {"installation_id": installation_id, "message_id": message_id})
+    return BY_MESSAGE.find(tx, {"installation_id": installation_id, "message_id": message_id})
 
 
 _COLUMNS = (
@@ -50,7 +50,7 @@ def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
     return _INSERT.changed(tx, {"lease_generation": 0, **values}) == 1
 
 
-_FROM_SENDER = Prepared(
+FROM_SENDER = Prepared(
     select(func.count().label("messages")).where(
         R.installation == bindparam("installation_id"),
         R.sender_id == bindparam("sender_id"),
@@ -61,7 +61,7 @@ _FROM_SENDER = Prepared(
 
 def count_from_sender(tx: Tx, installation_id: str, sender_id: str, since: int) -> int:
     """Messages of one sender since a moment, refused ones included."""
-    row = _FROM_SENDER.find(tx, {"installation_id": installation_id, "sender_id": sender_id, "since": since})
+    row = FROM_SENDER.find(tx, {"installation_id": installation_id, "sender_id": sender_id, "since": since})
     return int(row["messages"]) if row is not None else 0
 
 

@@ -31,12 +31,14 @@ from frontdesk.desk.outbox.service import (
     not_sent,
     note_read_back,
     postpone,
+    prepared_targets,
     refuse,
     refused_by_provider,
     reserve_slot,
     settle,
     settle_lapsed,
     store_upload_key,
+    target_of,
 )
 from frontdesk.desk.outbox.snapshot import answer_payload, take_snapshot, text_payload
 
@@ -67,6 +69,7 @@ __all__ = [
     "not_sent",
     "note_read_back",
     "postpone",
+    "prepared_targets",
     "refuse",
     "refused_by_provider",
     "reserve_slot",
@@ -74,6 +77,7 @@ __all__ = [
     "settle_lapsed",
     "store_upload_key",
     "take_snapshot",
+    "target_of",
     "templates",
     "text_payload",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.retry import backoff_us
 from frontdesk.storage.guarded import Take
+from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx
 
 
@@ -30,17 +31,19 @@ class Target:
     valid: bool
 
 
-def find_targets(tx: Tx, installation_id: str, message_ids: Sequence[str]) -> dict[str, Target]:
-    """Our deliveries among at most two provider message ids (parent, root); valid where `sent` or `settled_sent`."""
-    if not message_ids:
-        return {}
-    rows = store.find_by_message_ids(tx, installation_id, message_ids[0], message_ids[-1])
-    return {
-        row["provider_message_id"]: Target(
-            row["reply_grant"], row["chat_id"], row["status"] in ("sent", "settled_sent")
-        )
-        for row in rows
-    }
+def find_targets(tx: Tx, installation_id: str, parent_id: str | None, root_id: str | None) -> list[Target]:
+    """Our deliveries that a message's parent and root name, the parent's first."""
+    return [target_of(row) for row in store.find_by_message_ids(tx, installation_id, parent_id, root_id)]
+
+
+def prepared_targets() -> tuple[Prepared, Prepared]:
+    """`find_targets` as two parts of a bundled reading: `installation_id` with `parent_id` and with `root_id`."""
+    return store.BY_PARENT, store.BY_ROOT
+
+
+def target_of(row: Mapping[str, Any]) -> Target:
+    """The value of a prepared row. Only `sent` and `settled_sent` deliveries are valid targets."""
+    return Target(row["reply_grant"], row["chat_id"], row["status"] in ("sent", "settled_sent"))
 
 
 def find_delivery(tx: Tx, delivery_id: str, *, lock: bool = False) -> Delivery | None:

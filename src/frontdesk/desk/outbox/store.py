@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, String, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from frontdesk.desk.outbox.machine import DELIVERY, WAITING
@@ -41,17 +41,25 @@ def find_of_receipt(tx: Tx, receipt_id: str) -> RowMapping | None:
     return tx.find(select(DELIVERIES).where(D.receipt == receipt_id))
 
 
-_BY_MESSAGE_IDS = Prepared(
-    select(D.id, D.reply_grant, D.chat_id, D.status, D.provider_message_id, D.artifact_grant).where(
-        D.installation == bindparam("installation_id"),
-        or_(D.provider_message_id == bindparam("first"), D.provider_message_id == bindparam("last")),
+def _by_message(bind: str) -> Prepared:
+    columns = (D.id, D.reply_grant, D.chat_id, D.status, D.provider_message_id)
+    return Prepared(
+        select(*columns).where(
+            D.installation == bindparam("installation_id"), D.provider_message_id == bindparam(bind, type_=String)
+        )
     )
-)
 
 
-def find_by_message_ids(tx: Tx, installation_id: str, first: str, last: str) -> list[dict[str, Any]]:
-    """Deliveries that the provider knows under one or two message ids (a parent and a root)."""
-    return _BY_MESSAGE_IDS.rows(tx, {"installation_id": installation_id, "first": first, "last": last})
+BY_PARENT, BY_ROOT = _by_message("parent_id"), _by_message("root_id")
+
+
+def find_by_message_ids(
+    tx: Tx, installation_id: str, parent_id: str | None, root_id: str | None
+) -> list[dict[str, Any]]:
+    """Deliveries that the provider knows under a message's parent and root, the parent's first."""
+    names = {"installation_id": installation_id, "parent_id": parent_id, "root_id": root_id}
+    found = (part.find(tx, names) for part, name in ((BY_PARENT, parent_id), (BY_ROOT, root_id)) if name)
+    return [row for row in found if row is not None]
 
 
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
