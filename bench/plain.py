@@ -1,16 +1,15 @@
 """The plain handler that the ingest bench compares with: FastAPI, the SDK in strict mode, one SQLite commit a push."""
 
 import asyncio
-import json
 import socket
 import sqlite3
 import threading
-from typing import Any
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, Response
 from lark_channel import EventDispatcherHandler, SecurityConfig
+from lark_channel.api.im.v1.model.p2_im_message_receive_v1 import P2ImMessageReceiveV1
 from lark_channel.core.model import RawRequest
 from starlette.concurrency import run_in_threadpool
 
@@ -29,19 +28,17 @@ def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str, tu
     connection.execute("CREATE TABLE inbox (message_id TEXT PRIMARY KEY, sender TEXT, body TEXT)")
     lock = threading.Lock()
 
-    def keep(event: Any) -> None:
-        inner = event.event
+    def keep(event: P2ImMessageReceiveV1) -> None:
+        message = event.event.message
+        row = (message.message_id, event.event.sender.sender_id.open_id, message.content)
         with lock:
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(
-                "INSERT OR IGNORE INTO inbox VALUES (?, ?, ?)",
-                (inner["message"]["message_id"], inner["sender"]["sender_id"]["open_id"], json.dumps(inner)),
-            )
+            connection.execute("INSERT OR IGNORE INTO inbox VALUES (?, ?, ?)", row)
             connection.execute("COMMIT")
 
     handler = (
         EventDispatcherHandler.builder(encrypt_key, token, security=SecurityConfig(mode="strict"))
-        .register_p2_customized_event("im.message.receive_v1", keep)
+        .register_p2_im_message_receive_v1(keep)
         .build()
     )
     app = FastAPI()

@@ -133,6 +133,24 @@ async def test_stop_is_safe_before_a_start_after_a_partial_one_and_twice(data: P
         await partial.database.read(lambda tx: tx.now)
 
 
+async def test_an_end_that_raises_does_not_keep_the_rest_from_ending(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(load_settings(data, ON), data, with_worker=True)
+    await process.start()
+    assert process.worker is not None
+    await process.worker.stop()
+
+    async def broken(*_: Any) -> None:
+        raise Broke
+
+    monkeypatch.setattr(process.worker, "stop", broken)
+    monkeypatch.setattr(process.sender, "stop", broken)
+    with pytest.raises(Broke):
+        await process.stop()
+    assert not process._pools
+    with pytest.raises(DatabaseBusy):
+        await process.database.write(lambda tx: tx.now)
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1001])
 async def test_recover_takes_one_to_a_thousand(limit: int, data: Path) -> None:
     async with process_of(data) as process:

@@ -64,7 +64,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **named: Any) -> SimT
 class SimLoop(asyncio.BaseEventLoop):
     """See the module. `clock` is moved by this loop alone; timers due at one instant run in an order of the seed."""
 
-    def __init__(self, clock: ManualClock, dice: random.Random, steps_max: int = 3_000_000) -> None:
+    def __init__(self, clock: ManualClock, dice: random.Random, steps_max: int = 400_000) -> None:
         super().__init__()
         self._sim_clock = clock
         self._dice = dice

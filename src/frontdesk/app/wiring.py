@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,11 +224,16 @@ class Process:
             self.worker.serve()
 
     async def stop(self) -> None:
-        """Let work end, then release everything. Safe after a partial start, and twice."""
-        if self.worker is not None:
-            await self.worker.stop()
-        await self.sender.stop(self.settings.shutdown_grace / SECOND)
-        await self.database.close()
+        """Let work end, then release everything, whatever of it raises. Safe after a partial start, and twice."""
+        async with AsyncExitStack() as ending:  # from the last line up
+            ending.callback(self._close_pools)
+            ending.push_async_callback(self.database.close)
+            ending.push_async_callback(self.api.callback.drain)
+            ending.push_async_callback(self.sender.stop, self.settings.shutdown_grace / SECOND)
+            if self.worker is not None:
+                ending.push_async_callback(self.worker.stop)
+
+    def _close_pools(self) -> None:
         for pool in self._pools:
             pool.close()
         self._pools.clear()

@@ -71,8 +71,10 @@ class FileLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._descriptor)
+        """Give the descriptor back, once: by the second time the number may be another file's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class SqliteDatabase:
@@ -149,6 +151,8 @@ class SqliteDatabase:
         return answer
 
     def _ensure_thread(self) -> None:
+        if self._closed:
+            raise DatabaseBusy
         if self._thread is not None:
             return
         with self._starting:
