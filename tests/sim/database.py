@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from frontdesk.kernel.errors import DatabaseBusy
+from frontdesk.storage.database import CommitPending
 from frontdesk.storage.sqlite import SqliteDatabase
 from frontdesk.storage.tx import Tx
 from tests.sim.life import Killed, Life

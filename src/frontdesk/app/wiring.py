@@ -228,7 +228,6 @@ class Process:
         async with AsyncExitStack() as ending:  # from the last line up
             ending.callback(self._close_pools)
             ending.push_async_callback(self.database.close)
-            ending.push_async_callback(self.api.callback.drain)
             ending.push_async_callback(self.sender.stop, self.settings.shutdown_grace / SECOND)
             if self.worker is not None:
                 ending.push_async_callback(self.worker.stop)
