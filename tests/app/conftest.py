@@ -1,4 +1,4 @@
-"""Whole processes of the product in this one: a data folder made by `init`, a server on a real socket, a real simulator."""
+"""Whole processes of the product in this one: a folder made by `init`, a server on a real socket, a real simulator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import structlog
 
@@ -31,7 +32,9 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings come from the test alone."""
     import os
 
-    for name in [each for each in os.environ if each.startswith("FRONTDESK_") and not each.startswith("FRONTDESK_TEST_")]:
+    for name in [
+        each for each in os.environ if each.startswith("FRONTDESK_") and not each.startswith("FRONTDESK_TEST_")
+    ]:
         monkeypatch.delenv(name)
 
 
@@ -90,12 +93,21 @@ class Running:
     address: str
     settings: Settings
     data: Path
+    clients: list[httpx2.AsyncClient] = field(default_factory=list)
+
+    def client(self, token: str = "") -> httpx2.AsyncClient:
+        """Somebody's client, closed with the server."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        made = httpx2.AsyncClient(base_url=self.address, headers=headers, trust_env=False, timeout=30)
+        self.clients.append(made)
+        return made
 
     async def example(self, simulator: harness.Sim, name: str) -> Example:
         """Clients of this server and the simulator, and an app of that name; nothing else is made yet."""
         token = await owner_token(self.data)
         example = open_example(self.address, simulator.base, token, harness.TOKEN)
         example.app_name = name
+        self.clients += [example.api, example.sim]
         return example
 
 
@@ -114,15 +126,16 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
         process = Process(settings, data, with_worker=True, outside=outside, port=port)
         stop, ready = Stop(), asyncio.Event()
         monkeypatch.setattr(serving, "StopSignal", lambda **_: stop)
-        task = asyncio.ensure_future(
-            serving.serve(process, settings, sock, exit_with_stdin=False, ready=ready.set)
-        )
+        task = asyncio.ensure_future(serving.serve(process, settings, sock, exit_with_stdin=False, ready=ready.set))
         waiting = asyncio.ensure_future(ready.wait())
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         assert ready.is_set(), await task
+        running = Running(process, f"http://127.0.0.1:{port}", settings, data)
         try:
-            yield Running(process, f"http://127.0.0.1:{port}", settings, data)
+            yield running
         finally:
+            for client in running.clients:
+                await client.aclose()
             stop.asked.set()
             await task
 

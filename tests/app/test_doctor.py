@@ -1,10 +1,11 @@
-"""`frontdesk doctor`: what it says of a sound installation and of each thing that can be broken, and what it never says."""
+"""`frontdesk doctor`: what it says of a sound installation and of each broken thing, and what it never says."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -25,6 +26,7 @@ from frontdesk.app.finding import NOTE, OK, WRONG, Finding
 from frontdesk.app.settings import load_settings
 from frontdesk.kernel.clock import SECOND, SystemClock
 from frontdesk.kernel.secretbox import new_key
+from frontdesk.storage.postgres import postgres_engine
 from frontdesk.storage.sqlite import sqlite_engine
 from tests.app.conftest import Running, Serve, tables
 from tests.simulator.harness import Sim
@@ -97,8 +99,8 @@ def secrets_of(data: Path, example: Example | None = None) -> list[str]:
 async def test_a_sound_installation_is_told_check_by_check_and_each_failure_by_its_setting(
     data: Path, tmp_path: Path, serve: Serve, simulator: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys, database, migrations, clock, SDK, domain, token, bot, callback path, flags and readiness are each looked at;
-    a failed line names the setting to change, and no line holds a secret.
+    """Keys, database, migrations, clock, SDK, domain, token, bot, callback path, flags and readiness are looked at; a failed
+    line names the setting to change, and no line holds a secret.
     """
     async with serve(data, feishu_domain=simulator.base) as running:
         example = await connected(running, simulator, "sound")
@@ -151,11 +153,10 @@ async def test_a_sound_installation_is_told_check_by_check_and_each_failure_by_i
 
         for clear in secrets_of(data, example):
             assert clear not in lines
-        await example.close()
 
     for breakage, (check, setting) in BROKEN.items():
         folder = tmp_path / breakage.__name__
-        subprocess.run(["cp", "-a", str(data), str(folder)], check=True)
+        shutil.copytree(data, folder)
         environment = breakage(folder) or {}
         found = await look(folder, **environment)
         failed = of([each for each in found if each.status == WRONG], check)
@@ -283,10 +284,23 @@ async def test_a_broken_thing_is_told_in_words(breakage: Callable[[Path], dict[s
         assert words in lines
 
 
-async def test_a_taken_port_is_told(data: Path) -> None:
+async def test_a_taken_port_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_outside, "ASK_S", 0.2)  # it listens and never answers
     with socket.create_server(("127.0.0.1", 0)) as other:
         found = await look(data, port=str(other.getsockname()[1]))
     assert "taken by another program" in one(found, "port").says
+
+
+async def test_postgresql_is_looked_at_as_well(data: Path, empty_postgres: str) -> None:
+    found = await look(data, database_url=empty_postgres)
+    assert "PostgreSQL 1" in one(found, "database", OK).says
+    assert "frontdesk migrate up" in str(one(found, "migrations").advice)
+    engine = postgres_engine(empty_postgres)
+    migrating.upgrade(engine)
+    engine.dispose()
+    found = await look(data, database_url=empty_postgres)
+    assert wrong_checks(found) == {"feishu_domain"}
+    assert "all 0 are readable" in one(found, "stored secrets", OK).says
 
 
 async def test_off_is_a_note_and_no_failure(data: Path) -> None:
@@ -323,7 +337,7 @@ async def test_a_server_that_is_not_ready_is_told(data: Path, serve: Serve, simu
 async def test_exchanged_key_and_token_are_named_from_the_last_refused_push(
     data: Path, serve: Serve, simulator: Sim
 ) -> None:
-    """With both exchanged, probe and doctor say `credentials_swapped`; pushes stay refused, and none writes anything."""
+    """With both exchanged, probe and doctor say `credentials_swapped`; pushes stay refused, and none of them writes."""
     async with serve(data, feishu_domain=simulator.base) as running:
         example = await connected(running, simulator, "exchanged")
         path = f"{example.workspace}/installations/{example.installation['id']}"
@@ -358,14 +372,12 @@ async def test_exchanged_key_and_token_are_named_from_the_last_refused_push(
         again = {name: example.app[name] for name in swapped}
         await example.call("PATCH", path, json=again)
         assert not wrong_checks(await look(data, **asking(running, simulator, example)))
-        await example.close()
 
     async with serve(data, feishu_domain=simulator.base) as restarted:
         example = await connected(restarted, simulator, "exchanged")
         await example.call("PATCH", path, json=swapped)
         probed = await example.call("POST", f"{path}/probe")
         assert probed["verification"] == "ok", "the refused push was held in memory alone"
-        await example.close()
 
 
 async def test_a_token_that_may_not_probe_is_told(data: Path, serve: Serve, simulator: Sim) -> None:
@@ -376,7 +388,6 @@ async def test_a_token_that_may_not_probe_is_told(data: Path, serve: Serve, simu
         (refused,) = [each for each in found if each.status == WRONG]
         assert "unauthenticated" in refused.says
         assert refused.setting == "FRONTDESK_TOKEN"
-        await example.close()
 
 
 # ---------------------------------------------------------------------------------------------- the command

@@ -1,9 +1,9 @@
-"""Start, recover, serve, finally stop: the order, what happens when one of them raises, and what readiness says then."""
+"""Start, recover, serve, finally stop: the order, what happens when one raises, and what readiness says then."""
 
 from __future__ import annotations
 
-import asyncio
 import ast
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -96,7 +96,7 @@ async def test_the_order_is_start_recover_serve_stop_and_stop_also_runs_when_one
     watched(process, order)
     whole = asyncio.ensure_future(run(process, surface))
     await asyncio.sleep(0)
-    while "serve" not in order:
+    while "serve" not in order:  # noqa: ASYNC110 - the product has no event for it
         await asyncio.sleep(0.01)
     whole.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -133,7 +133,9 @@ async def test_stop_is_safe_before_a_start_after_a_partial_one_and_twice(data: P
         await partial.database.read(lambda tx: tx.now)
 
 
-async def test_an_end_that_raises_does_not_keep_the_rest_from_ending(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_raises_does_not_keep_the_rest_from_ending(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process = Process(load_settings(data, ON), data, with_worker=True)
     await process.start()
     assert process.worker is not None
@@ -186,7 +188,7 @@ LOOPS = ("receipts", "deliveries", "recovery", "lapsing", "beat")
 async def test_readiness_is_true_from_start_to_the_begin_of_stop_and_not_after_a_crash(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """False before start, after a failed one, from the begin of stop, after the crash of any loop, and without sending."""
+    """False before start, after a failed one, from the begin of stop, after a crash of any loop, and without sending."""
     async with process_of(data) as process:
         worker = process.worker
         assert worker is not None
@@ -205,7 +207,7 @@ async def test_readiness_is_true_from_start_to_the_begin_of_stop_and_not_after_a
         stopping = asyncio.ensure_future(worker.stop())
         await asyncio.sleep(0)
         assert ready(process) == (False, False), "at the begin of stop, not at its end"
-        while await seen_by_others(process):
+        while await seen_by_others(process):  # noqa: ASYNC110 - a row that the product writes
             await asyncio.sleep(0.005)
         assert not stopping.done()
         held.set()

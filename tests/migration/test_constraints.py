@@ -187,11 +187,7 @@ def uniques_bite(takes: Try) -> None:
     for name in METADATA.tables:
         for columns in [*UNIQUES.get(name, []), *([KEYS[name]] if name in KEYS else ["id"])]:
             table = METADATA.tables[name]
-            same = {
-                column: value(table.c[column])
-                for column in columns.split()
-                if not table.c[column].foreign_keys
-            }
+            same = {column: value(table.c[column]) for column in columns.split() if not table.c[column].foreign_keys}
             if name == "deliveries" and columns == "receipt":
                 assert not takes(table, {}, {}), "deliveries.receipt"
                 continue
@@ -268,7 +264,9 @@ def test_an_account_has_one_active_person(filled: tuple[sa.Engine, dict[str, dic
         connection.execute(sa.insert(bindings).values(row(bindings, rows, user=other["id"], active=False, **account)))
         connection.execute(sa.delete(bindings).where(bindings.c.user == other["id"]))
         with pytest.raises(sa.exc.IntegrityError):
-            connection.execute(sa.insert(bindings).values(row(bindings, rows, user=other["id"], active=True, **account)))
+            connection.execute(
+                sa.insert(bindings).values(row(bindings, rows, user=other["id"], active=True, **account))
+            )
         transaction.rollback()
 
 

@@ -76,7 +76,7 @@ def test_the_history_has_one_base_and_one_head_and_no_branch() -> None:
 
 @pytest.mark.spec("DESK-222")
 def test_up_and_down_run_and_what_is_migrated_equals_what_is_made_at_once(empty: sa.Engine) -> None:
-    """From the release before to the head and back, one head, the same catalogue as `create_all`, rows kept as they are."""
+    """From the release before to the head and back, one head, the same catalogue as `create_all`, rows kept."""
     assert len(script().get_heads()) == 1
     upgrade_to_previous(empty)
     with empty.begin() as connection:

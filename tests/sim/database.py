@@ -35,6 +35,8 @@ class SimDatabase:
             path, life.clock, entropy, wake=self._wake, inline=True, on_commit=self._before_commit
         )
         self.hub_wake: Callable[[list[str]], None] | None = None
+        self._queued = 0
+        self._closing = False
         self._closed = False
 
     def engine(self) -> Any:
@@ -51,6 +53,9 @@ class SimDatabase:
 
     async def close(self) -> None:
         """See `Database.close`."""
+        self._closing = True
+        while self._queued:
+            await asyncio.sleep(0.001)
         self.close_now()
 
     def close_now(self) -> None:
@@ -61,6 +66,9 @@ class SimDatabase:
 
     async def _later(self, transact: Callable[[], Any], *, written: bool) -> Any:
         self._life.check()
+        if self._closing:
+            raise DatabaseBusy
+        self._queued += 1
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         done.add_done_callback(_consume)
@@ -70,8 +78,7 @@ class SimDatabase:
     def _transact(self, transact: Callable[[], Any], done: asyncio.Future[Any], written: bool) -> None:
         world, life = self._world, self._life
         loop = asyncio.get_running_loop()
-        if life.dead or self._closed:
-            return
+        self._queued -= 1
         if written and world.chance(world.plan.busy):
             loop.call_later(world.lag(), _settle, done, True, DatabaseBusy())
             return

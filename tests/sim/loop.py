@@ -101,6 +101,7 @@ class SimLoop(asyncio.BaseEventLoop):
             ahead_us = math.ceil(scheduled[0]._when * 1_000_000) - self._sim_clock.monotonic_us()
             if ahead_us > 0:
                 self._sim_clock.advance(ahead_us)
+        self._sim_clock.advance(1)  # running code takes time too: nothing can spin at one instant
         ready.extend(self._due(scheduled))
         for _ in range(len(ready)):
             handle = ready.popleft()

@@ -152,7 +152,9 @@ class People:
             await asyncio.sleep(world.dice.uniform(0, 2 * plan.pause_s))
             if world.quiet:
                 return
-            if world.chance(plan.withdraw):
+            if (mend := self._mended_by(person)) is not None and world.dice.random() < 0.5:
+                await self._act(mend, person)
+            elif world.chance(plan.withdraw):
                 await self._act(world.dice.choice(WITHDRAWALS), person)
             elif world.chance(plan.console):
                 await self._act(People.console, person)
@@ -160,6 +162,14 @@ class People:
                 world.provider.push(Recall(APP_ID, TENANT, world.dice.choice(person.messages[-3:])))
             else:
                 self._say(person)
+
+    def _mended_by(self, person: Person) -> Callable[..., Any] | None:
+        """What a person does whose grant has become unusable."""
+        world = self.world
+        reason = world.watch.reason_against(person.grant, world.true.now_us())
+        if reason is None:
+            return None
+        return People.rebind if "binding" in reason else People.close if "closed" in reason else People.renew
 
     def _say(self, person: Person) -> None:
         """A question: in answer to one of our messages, to nothing, rarely to something that is not there."""

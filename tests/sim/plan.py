@@ -35,6 +35,7 @@ class Plan:
     wire: float = 0.0
     connect: float = 0.0
     runner: float = 0.0
+    late: float = 0.0
     proposal: float = 0.0
     duplicate: float = 0.0
     lost_ack: float = 0.0
@@ -53,7 +54,7 @@ class Plan:
     @property
     def may_lose_work(self) -> bool:
         """Whether a turn's lease can lapse while its process works on it, or dies over it."""
-        return bool(self.crash or self.stop or self.busy or self.slow or self.pause or self.steps or any(self.offsets_us))
+        return bool(self.crash or self.stop or self.busy or self.steps or any(self.offsets_us))
 
 
 def plan_of(seed: int) -> Plan:
@@ -88,11 +89,12 @@ def plan_of(seed: int) -> Plan:
         rerun=rate(0.05, "calm", "crashes", "people"),
         lost_wake=rate(0.3, "crashes", "people"),
         lag=dice.choice((0.005, 0.02, 0.2)),
-        slow=rate(0.01, "provider"),
+        slow=rate(0.05, "provider", "clocks"),
         wire=rate(0.4, "provider"),
         connect=rate(0.15, "provider"),
+        late=0.08,
         runner=rate(0.2, "people", "provider"),
-        proposal=rate(0.1, "people"),
+        proposal=rate(0.25, "people"),
         duplicate=0.3,
         lost_ack=rate(0.2, "crashes", "provider"),
         trouble=rate(0.9, "people"),

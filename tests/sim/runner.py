@@ -63,7 +63,7 @@ class SimRunner:
         if world.asked.turns[request.turn_id] > 1:
             raise world.violation(Violation(f"the runner was asked twice for turn {request.turn_id}"))
         world.watch.runner_begins(request)
-        fate = world.dice.choice(("fail", "raise", "hang", "deaf", "late")) if world.chance(world.plan.runner) else "answer"
+        fate = world.dice.choice(("fail", "raise", "hang", "deaf")) if world.chance(world.plan.runner) else "answer"
         await asyncio.sleep(world.dice.choice((0.01, 0.5, 3.0)) * (1 + world.dice.random()))
         if fate == "fail":
             return Failed(world.dice.choice(("runner_unavailable", "runner_rate_limited")))
@@ -74,7 +74,7 @@ class SimRunner:
             return Failed("runner_cancelled")
         if fate == "deaf":
             await _deaf()
-        if fate == "late":
+        if world.chance(world.plan.late):
             for _ in range(world.dice.randint(2, 8)):
                 progress.note(Step.THINKING)
                 await asyncio.sleep(12)

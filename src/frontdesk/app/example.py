@@ -84,7 +84,7 @@ class Example:
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
         """One API call; a problem ends the example with its code."""
-        answer = await self.api.request(method, "/api/v1" + path, **arguments)
+        answer = await _answered(self.api, "the server", method, "/api/v1" + path, arguments)
         if answer.is_error:
             code = _code(answer)
             raise StartRefused(f"{method} {path.split('?', maxsplit=1)[0]} was refused: {code}")
@@ -92,10 +92,15 @@ class Example:
 
     async def simulate(self, method: str, path: str, **arguments: Any) -> Any:
         """One control call of the simulator."""
-        answer = await self.sim.request(method, path, **arguments)
+        answer = await _answered(self.sim, "the simulator", method, path, arguments)
         if answer.is_error:
             raise StartRefused(f"the simulator refused {method} {path} ({answer.status_code})")
         return answer.json()
+
+    async def unknown(self) -> bool:
+        """Whether the server does not know the token."""
+        answer = await _answered(self.api, "the server", "GET", "/api/v1/me", {})
+        return answer.status_code == 401
 
     async def until(self, what: str, check: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> Any:
         """Poll `check` until it gives something; ends the example with `what` where it never does."""
@@ -266,6 +271,15 @@ def open_example(server: str, simulator: str, token: str, simulator_token: str) 
         base_url=simulator, headers={"Authorization": f"Bearer {simulator_token}"}, timeout=30, trust_env=False
     )
     return Example(server, simulator, api, sim)
+
+
+async def _answered(
+    client: httpx2.AsyncClient, who: str, method: str, path: str, arguments: dict[str, Any]
+) -> httpx2.Response:
+    try:
+        return await client.request(method, path, **arguments)
+    except httpx2.TransportError as error:
+        raise StartRefused(f"{who} gave no answer to {method} {path} ({type(error).__name__})") from None
 
 
 def _code(answer: httpx2.Response) -> str:

@@ -1,4 +1,4 @@
-"""Settings: `frontdesk.toml` in the data folder, `secrets.env` beside it, `FRONTDESK_<NAME>` above both (even when empty).
+"""Settings: `frontdesk.toml` in the data folder, `secrets.env` beside it, `FRONTDESK_<NAME>` above both, even empty.
 
 An unknown name anywhere refuses to start. No name here changes a constant of `kernel/limits.py`.
 """

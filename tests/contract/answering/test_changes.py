@@ -13,7 +13,8 @@ from frontdesk.desk.inbox import claiming, store, working
 from frontdesk.desk.inbox.claiming import Claim
 from frontdesk.desk.inbox.model import receipt_of
 from frontdesk.identity.members import remove_member, update_member
-from frontdesk.identity.model import UserChanges, WorkspaceChanges
+from frontdesk.identity.model import ProjectChanges, UserChanges, WorkspaceChanges
+from frontdesk.identity.projects import update_project
 from frontdesk.identity.users import update_user
 from frontdesk.identity.workspaces import update_workspace
 from frontdesk.kernel.clock import DAY, SECOND
@@ -145,10 +146,21 @@ async def take_over(desk: DeskWorld, seat: Seat) -> None:
     assert await claimed(desk, owner="the next") == []  # settled at once: the turn may have acted
 
 
+async def archive(desk: DeskWorld, seat: Seat) -> None:
+    await desk.write(update_project, desk.owner, desk.home, desk.project, ProjectChanges(archived=True))
+
+
+async def close_and_revoke(desk: DeskWorld, seat: Seat) -> None:
+    await close(desk, seat)
+    await desk.revoke(seat.grant_id, seat.actor)
+
+
 CHANGED: dict[str, tuple[Change, str, int]] = {
     "close": (close, "conversation_revision_changed", 1),
     "change_context": (change_context, "conversation_revision_changed", 1),
     "advance_revision": (advance_revision, "conversation_revision_changed", 1),
+    "archive": (archive, "conversation_revision_changed", 0),
+    "close_and_revoke": (close_and_revoke, "conversation_revision_changed", 1),
     "take_over": (take_over, "agent_execution_indeterminate", 0),
 }
 

@@ -110,6 +110,8 @@ async def test_the_only_grant_is_one_of_the_senders_own_binding(desk: DeskWorld)
     await desk.bind(mate, sender="ou_2", chat=first.chat)
     row = await desk.receipt(await desk.push(desk.message("hi", sender="ou_2", chat=first.chat)))
     assert (*kept(row), row["error_code"]) == (*REFUSED, "reply_grant_unavailable")
+    # Nor by answering the other's message, which stands in that very chat.
+    assert await refused(desk, "hi", first, sender="ou_2") == "reply_grant_unavailable"
 
 
 # ------------------------------------------------------------------------------------------------ the target

@@ -120,6 +120,9 @@ async def test_a_one_time_secret_anywhere_takes_its_path_and_is_never_kept(
                 message = payload(text, message_id=f"om_s_{number}_{place}", parent_id=seat.activation)
                 assert await provider.push(message) == 200
                 desk.clock.advance(3_000_000)
+        # A refused one, of which the log tells: so that it is seen to be read here.
+        forged = payload(CLAIM, message_id="om_f", header={"token": "wrong"}, parent_id=seat.activation)
+        assert await provider.push(forged) == 500
         await desk.work()
         await desk.send()
     finally:

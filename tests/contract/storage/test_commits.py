@@ -1,10 +1,11 @@
-"""Writes: shared commits, failures alone and together, busy databases, callers that go away, and nothing told of values."""
+"""Writes: shared commits, failures alone and together, busy databases, callers that go away, no values told."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import multiprocessing
+import shutil
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -44,11 +45,15 @@ def slugs(tx: Tx) -> list[str]:
     return [each["slug"] for each in tx.rows(sa.select(WORKSPACES.c.slug).order_by(WORKSPACES.c.slug))]
 
 
+def copied(template: Path, folder: Path) -> Path:
+    """A migrated file of the test's own."""
+    return Path(shutil.copyfile(template, folder / "one.db"))
+
+
 @pytest.fixture
 async def sqlite_db(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[SqliteDatabase]:
     """A migrated SQLite database with its own writer."""
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     made = SqliteDatabase(path, SystemClock(), SystemEntropy())
     yield made
     await made.close()
@@ -108,8 +113,7 @@ async def test_waiting_writes_share_one_commit_and_a_failing_one_fails_alone(
 
 async def test_no_caller_is_told_before_the_commit_that_holds_its_write(tmp_path: Path, sqlite_template: Path) -> None:
     """At COMMIT no future of the group is done; when one is, every row of the group is durable."""
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     done: list[bool] = []
     writes: list[asyncio.Future[Any]] = []
     made = SqliteDatabase(
@@ -183,8 +187,7 @@ async def test_a_transaction_that_the_engine_ended_fails_all_who_shared_it(
 
 
 async def test_a_commit_that_fails_fails_all_who_shared_it(tmp_path: Path, sqlite_template: Path) -> None:
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     failing = [True]
 
     def at_commit() -> None:
@@ -227,8 +230,7 @@ async def test_a_lock_of_another_program_is_busy_and_nothing_is_done(
 ) -> None:
     """Somebody else's open write transaction without our file lock: busy after SQLite's own wait."""
     monkeypatch.setattr(sqlite_module, "BUSY_TIMEOUT_MS", 50)
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     made = SqliteDatabase(path, SystemClock(), SystemEntropy())
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -287,8 +289,7 @@ async def test_a_caller_that_goes_away_lets_its_transaction_finish(database: Dat
 
 
 async def test_closing_finishes_what_is_queued(tmp_path: Path, sqlite_template: Path) -> None:
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     made = SqliteDatabase(path, SystemClock(), SystemEntropy())
     held = Held()
     first = asyncio.ensure_future(made.write(held))
@@ -302,7 +303,9 @@ async def test_closing_finishes_what_is_queued(tmp_path: Path, sqlite_template: 
     assert committed(path) == ["first", "second"]
 
 
-async def test_hints_are_given_after_the_commit_and_for_committed_writes_alone(open_session: Callable[..., Any]) -> None:
+async def test_hints_are_given_after_the_commit_and_for_committed_writes_alone(
+    open_session: Callable[..., Any],
+) -> None:
     seen: list[list[str]] = []
     woken = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -452,8 +455,7 @@ def claim_in_a_process(path: str, name: str, results: Any) -> None:
 
 def test_processes_on_one_file_take_turns_without_a_busy_error(tmp_path: Path, sqlite_template: Path) -> None:
     """The short form of eight processes on one file: nobody sees busy, nobody starves, every write is there."""
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template.read_bytes())
+    path = copied(sqlite_template, tmp_path)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     names = ["p1", "p2", "p3"]

@@ -1,4 +1,4 @@
-"""Statements compiled once give what the layers in between would give; pages are whole, in order and without repeats."""
+"""Statements compiled once give what the layers in between would; pages are whole, in order and without repeats."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_prepared_select_equals_the_same_select_by_the_layers(database: 
                 ]
             assert prepared.find(tx, wanted) == expected[0]
             if wanted:
-                nothing = {name: "nowhere" for name in wanted}
+                nothing = dict.fromkeys(wanted, "nowhere")
                 assert prepared.find(tx, nothing) is None
                 assert prepared.rows(tx, nothing) == []
                 with pytest.raises(KeyError if database.engine_name == "sqlite" else Exception):

@@ -1,4 +1,4 @@
-"""The sweep: every (state, event) of every transition table through the guarded UPDATE, on a real row of both engines."""
+"""The sweep: every (state, event) of every transition table through the guarded UPDATE, on rows of both engines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair(
 
 
 def judge_lease(edge: Edge, before: dict[str, Any], after: dict[str, Any], now: int) -> None:
-    """What became of the lease: taken by a claim, raised by whoever takes over, given up by its holder, else as it was."""
+    """What became of the lease: taken by a claim, raised by whoever takes over, given up by its holder, else kept."""
     if "lease_owner" not in after:
         return
     raised = edge.fence in (Fence.CLAIM, Fence.LAPSED)
@@ -178,7 +178,11 @@ async def test_a_lease_is_renewed_by_its_holder_alone_and_only_while_it_is_live(
 
 async def test_a_transition_that_lacks_what_its_fence_needs_is_a_mistake(database: Database) -> None:
     table, machine = METADATA.tables["receipts"], MACHINES["receipts"]
-    mistakes: list[tuple[str, type[Exception]]] = [("claim", ValueError), ("complete", ValueError), ("vanish", KeyError)]
+    mistakes: list[tuple[str, type[Exception]]] = [
+        ("claim", ValueError),
+        ("complete", ValueError),
+        ("vanish", KeyError),
+    ]
     for event, kind in mistakes:
         with pytest.raises(kind):
             await database.write(lambda tx, event=event: transition(tx, table, machine, event, "x"))  # type: ignore[misc]

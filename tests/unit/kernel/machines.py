@@ -20,8 +20,5 @@ MACHINES: dict[str, Machine] = {
     "deliveries": DELIVERY,
 }
 PAIRS = [
-    (table, state, event)
-    for table, machine in MACHINES.items()
-    for state in machine.states
-    for event in machine.edges
+    (table, state, event) for table, machine in MACHINES.items() for state in machine.states for event in machine.edges
 ]

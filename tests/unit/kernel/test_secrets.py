@@ -51,8 +51,19 @@ def test_every_shape_has_an_example_that_is_found_and_redacted() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "hello", "the password is in the safe", "password=abc", "sk-short", "a task-list-with-many-parts", "AKIA1234"]
-    + ["ghp_tooshort", "passkey", "-----BEGIN PUBLIC KEY-----", "fdt_" + "a" * 42],
+    [
+        "",
+        "hello",
+        "the password is in the safe",
+        "password=abc",
+        "sk-short",
+        "a task-list-with-many-parts",
+        "AKIA1234",
+        "ghp_tooshort",
+        "passkey",
+        "-----BEGIN PUBLIC KEY-----",
+        "fdt_" + "a" * 42,
+    ],
 )
 def test_ordinary_texts_have_none(text: str) -> None:
     assert find_secret_shape(text) is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -59,7 +61,7 @@ async def _run(data: Path, port: int, simulator_port: int, children: list[Child]
         example = await start_parts(data, port, simulator_port, children)
     try:
         with _waiting("Making the example: connection, binding, authorisation"):
-            await prepare(example, data)
+            await _while_they_live(children, prepare(example, data))
         click.echo(f"Chat page  {example.chat_page}")
         click.echo(f"Server     {example.server}/")
         click.echo("ready")
@@ -103,10 +105,23 @@ async def start_server(data: Path, port: int, simulator: str, environment: dict[
 
 async def prepare(example: Example, data: Path) -> None:
     """Make the example; a token that has ended meanwhile is made anew."""
-    answer = await example.api.get("/api/v1/me")
-    if answer.status_code == 401:
+    if await example.unknown():
         example.api.headers["Authorization"] = f"Bearer {await owner_token(data, renew=True)}"
     await example.prepare()
+
+
+async def _while_they_live(children: list[Child], work: Coroutine[Any, Any, None]) -> None:
+    """Do the work; a child that ends meanwhile is the reason to give, not the call that failed because of it."""
+    watch, task = asyncio.ensure_future(_watch(children)), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({watch, task}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and task.exception() is not None:
+            await asyncio.wait({watch}, timeout=1)
+        await (watch if watch.done() else task)
+    finally:
+        watch.cancel()
+        task.cancel()
+        await asyncio.wait({watch, task})
 
 
 async def _watch(children: list[Child]) -> None:
