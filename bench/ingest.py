@@ -2,12 +2,12 @@
 
     python -m bench.ingest [--seconds 6] [--connections 32] [--rounds 3]
 
-The plain handler is what one writes first: FastAPI, the vendor SDK's dispatcher in strict mode on the thread pool,
-one SQLite
-commit for each push (WAL, synchronous=FULL), 200 afterwards. Frontdesk is the production application with its worker off; a
-push becomes a receipt of a bound person's reply under a grant. Both run under uvicorn with uvloop and httptools, one
-process
-each, on loopback; the load comes from a third process over keep-alive connections with pushes signed beforehand.
+The plain handler is what one writes first: FastAPI, the vendor SDK's dispatcher in strict mode on the thread pool, one
+SQLite commit for each push (WAL, synchronous=FULL), 200 afterwards. It runs twice: `plain` as the SDK's own `fastapi`
+extra installs it (uvicorn on asyncio with h11), `tuned` with the server parts that Frontdesk uses (uvloop, httptools).
+Frontdesk is the production application with its worker off; a push becomes a receipt of a bound person's reply under a
+grant. One process each, on loopback; the load comes from a third process over keep-alive connections with pushes signed
+beforehand.
 
 Constants overridden here, and only here: the reception budgets (pushes per second of an installation, messages per
 minute of a sender, open receipts of a grant), which exist to slow such a load down.
@@ -146,10 +146,13 @@ def lift(limits: Any) -> None:
 
 
 def make_frontdesk(data: Path) -> tuple[str, list[str]]:
-    """A data folder with one connection, bound people and grants whose activation is `sent`: (callback path, targets)."""
+    """A data folder with one connection, bound people and grants whose activation is `sent`.
+
+    (callback path, targets).
+    """
     from bench.world import make_world
 
-    return make_world(data, APP, TENANT, ENCRYPT_KEY, TOKEN, GRANTS)
+    return make_world(data, APP, TENANT, encrypt_key=ENCRYPT_KEY, token=TOKEN, people=GRANTS)
 
 
 # ------------------------------------------------------------------------------------------------- load
@@ -230,7 +233,8 @@ def run_round(number: int, seconds: float, connections: int, which: str) -> tupl
             sock.close()
     p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
     print(
-        f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   {cost_us:5.0f} us of processor a push",
+        f"  round {number} {which:10s} {rate:7.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
+        f"{cost_us:5.0f} us of processor a push",
         flush=True,
     )
     return rate, p50, p99
@@ -266,7 +270,8 @@ def main() -> None:
     options = parser.parse_args()
     multiprocessing.set_start_method("spawn")
     print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}; "
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, "
+        f"SQLite {sqlite3.sqlite_version}; "
         f"{options.connections} connections, {options.seconds:g} s a round, servers in turn"
     )
     seen: dict[str, list[tuple[float, float, float]]] = {"plain": [], "tuned": [], "frontdesk": []}

@@ -19,8 +19,8 @@ NAMES = ("X-Lark-Request-Timestamp", "X-Lark-Request-Nonce", "X-Lark-Signature",
 def serve_plain(path: str, sock: socket.socket, encrypt_key: str, token: str, tuned: bool) -> None:
     """Serve `POST /events` on `sock` until terminated.
 
-    `tuned` uses the server parts that Frontdesk uses (uvloop, httptools); without it uvicorn runs as the SDK's own `fastapi`
-    extra installs it (asyncio, h11).
+    `tuned` uses the server parts that Frontdesk uses (uvloop, httptools); without it uvicorn runs as the SDK's own
+    `fastapi` extra installs it (asyncio, h11).
     """
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")

@@ -24,7 +24,9 @@ from frontdesk.storage.opening import open_database
 from frontdesk.storage.tx import Tx
 
 
-def make_world(data: Path, app: str, tenant: str, encrypt_key: str, token: str, people: int) -> tuple[str, list[str]]:
+def make_world(
+    data: Path, app: str, tenant: str, *, encrypt_key: str, token: str, people: int
+) -> tuple[str, list[str]]:
     """(callback path, one reply target a person)."""
     installed = initialise(data, "bench-password")
     settings = load_settings(data)

@@ -99,8 +99,8 @@ def secrets_of(data: Path, example: Example | None = None) -> list[str]:
 async def test_a_sound_installation_is_told_check_by_check_and_each_failure_by_its_setting(
     data: Path, tmp_path: Path, serve: Serve, simulator: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys, database, migrations, clock, SDK, domain, token, bot, callback path, flags and readiness are looked at; a failed
-    line names the setting to change, and no line holds a secret.
+    """Keys, database, migrations, clock, SDK, domain, token, bot, callback path, flags and readiness are looked at; a
+    failed line names the setting to change, and no line holds a secret.
     """
     async with serve(data, feishu_domain=simulator.base) as running:
         example = await connected(running, simulator, "sound")

@@ -99,7 +99,7 @@ async def ask(client: httpx2.AsyncClient, operation: Operation, ids: dict[str, s
 
 
 def told(answer: httpx2.Response, *ids: str) -> tuple[int, bytes, list[tuple[str, str]]]:
-    """Status, body and headers of an answer, without the ids that were asked for and what differs in any two answers."""
+    """Status, body and headers of an answer, without the ids asked for and what differs in any two answers."""
     body = answer.content
     for each in ids:
         body = body.replace(each.encode(), b"<id>")

@@ -188,7 +188,7 @@ LOOPS = ("receipts", "deliveries", "recovery", "lapsing", "beat")
 async def test_readiness_is_true_from_start_to_the_begin_of_stop_and_not_after_a_crash(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """False before start, after a failed one, from the begin of stop, after a crash of any loop, and without sending."""
+    """False before start, after a failed one, from the begin of stop, after any loop's crash, and without sending."""
     async with process_of(data) as process:
         worker = process.worker
         assert worker is not None

@@ -130,9 +130,14 @@ async def push(example: Example, text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("how", ["normalising", "commit failed", "commit late"])
 async def test_a_push_that_fails_inside_is_a_constant_500_and_a_code_in_the_log(
-    how: str, data: Path, serve: Serve, simulator: Sim, monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    data: Path,
+    serve: Serve,
+    simulator: Sim,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """The webhook half of the rule: the marker of the message and of the exception is in neither answer nor log."""
     configure_logging("debug")
     marker = f"marker-{how.replace(' ', '-')}-4720"

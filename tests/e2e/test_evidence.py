@@ -58,3 +58,20 @@ def test_a_breach_is_seen() -> None:
     assert len(breaches(rows)) == 2
     assert len(breaches(imports)) == 3
     assert breaches("from frontdesk.simulator import signing\nx = 'SELECT 1'\n") == []
+
+
+@pytest.mark.spec("DESK-158")
+def test_nothing_claims_exactly_once() -> None:
+    """No test and no document claims exactly-once delivery; where the words stand, they are denied."""
+    repository = TESTS.parent
+    named = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md"), *TESTS.rglob("*.py")]
+    assert repository / "README.md" in named
+    lines = [
+        f"{path.relative_to(repository)}: {line.strip()}"
+        for path in named
+        if path != Path(__file__)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"exactly[- ]once", line, re.IGNORECASE)
+    ]
+    claims = [line for line in lines if not re.search(r"\b(not|no|never)\b|n't", line, re.IGNORECASE)]
+    assert not claims, claims

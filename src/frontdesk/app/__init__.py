@@ -1,1 +1,1 @@
-"""The composition root: settings, wiring, ASGI, loops, telemetry, schema, migrations and the administration commands."""
+"""The composition root: settings, wiring, loops, telemetry, schema, migrations and administration commands."""

@@ -1,4 +1,4 @@
-"""Child processes of `up` and `demo`: started with a pipe on stdin, which they watch, so that they end with their parent."""
+"""Child processes of `up` and `demo`. They watch a pipe on their stdin, so that they end with their parent."""
 
 from __future__ import annotations
 

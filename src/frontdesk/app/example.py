@@ -22,13 +22,13 @@ from frontdesk.identity.tokens import create_token
 APP: Final = "Frontdesk example"
 PERSON: Final = "Ada"
 TITLE: Final = "Getting to know Frontdesk"
-TOKEN_FILE: Final = "owner.token"
+TOKEN_FILE: Final = "owner.token"  # noqa: S105 - a file's name
 WAIT_S: Final = 30.0
 POLL_S: Final = 0.1
 
 
 async def owner_token(data: Path, *, renew: bool = False) -> str:
-    """The owner's access token for the example, kept in the data folder (0600); made on the machine where it is missing."""
+    """The owner's access token for the example, kept in the data folder (0600); made here where it is missing."""
     path = data / TOKEN_FILE
     if not renew and path.exists():
         return path.read_text(encoding="ascii").strip()

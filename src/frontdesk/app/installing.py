@@ -43,7 +43,7 @@ class Installed:
 def initialise(
     data: Path, password: str | None, *, extra_toml: str = "", force_secrets: dict[str, str] | None = None
 ) -> Installed:
-    """Make folder, settings, secrets, database, owner, workspace, project. Refuses a database with a user, unchanged."""
+    """Make folder, settings, secrets, database, owner, workspace, project. Refuses a database with a user unchanged."""
     make_folder(data)
     _write_once(data / "frontdesk.toml", TOML + extra_toml, 0o600)
     _write_once(data / "secrets.env", _secret_lines(force_secrets or {}), 0o600)

@@ -1,4 +1,4 @@
-"""Test hooks of a real process: a folder that steers its runner and its clock. Off unless `--allow-failpoints` is given.
+"""Test hooks of a real process: a folder that steers its runner and its clock. Needs `--allow-failpoints`.
 
 `FRONTDESK_TEST_STAGE=DIR` (reserved, desk.md 8.3). In the folder, each read anew:
 

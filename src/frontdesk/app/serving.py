@@ -82,7 +82,7 @@ class StopSignal:
 async def serve(
     process: Process, settings: Settings, sock: socket.socket, *, exit_with_stdin: bool, ready: Callable[[], None]
 ) -> None:
-    """Start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks keep being answered."""
+    """Start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks are answered."""
     stop = StopSignal(exit_with_stdin=exit_with_stdin)
     server = Server(
         uvicorn.Config(
@@ -103,7 +103,7 @@ async def serve(
         await process.start()
         web = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="web")
         asked = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
-        while not server.started and not web.done():
+        while not server.started and not web.done():  # noqa: ASYNC110 - uvicorn offers a flag and no event
             await asyncio.sleep(0.01)
         if not web.done():
             ready()

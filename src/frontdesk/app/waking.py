@@ -1,4 +1,4 @@
-"""Wake hints: a committed transaction says that there may be work. Losing one delays work to the next poll and loses none."""
+"""Wake hints: a committed transaction says that there may be work. A lost one delays work to the next poll."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def bytes_digest(data: bytes) -> str:
 
 
 def joined_digest(*parts: str) -> str:
-    """Lower-case hex SHA-256 of UTF-8 parts separated by one NUL byte. A part that holds NUL is refused (ValueError)."""
+    """Lower-case hex SHA-256 of UTF-8 parts separated by one NUL byte. A part that holds NUL is a ValueError."""
     if any("\x00" in part for part in parts):
         raise ValueError("a joined key part may not hold NUL")
     return hashlib.sha256("\x00".join(parts).encode("utf-8")).hexdigest()

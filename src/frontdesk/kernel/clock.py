@@ -75,7 +75,7 @@ def to_rfc3339(instant_us: int) -> str:
 
 
 def from_rfc3339(text: str) -> int:
-    """Microseconds of an RFC 3339 instant. A text without an offset is refused (ValueError): a naive time has no instant."""
+    """Microseconds of an RFC 3339 instant. A text without an offset is a ValueError: a naive time has no instant."""
     parsed = datetime.fromisoformat(text)
     if parsed.tzinfo is None:
         raise ValueError("a timestamp needs an offset")

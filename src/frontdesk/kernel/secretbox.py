@@ -36,7 +36,7 @@ class KeyRing:
         return self._ring.encrypt(clear.encode("utf-8")).decode("ascii")
 
     def decrypt(self, ciphertext: str | None) -> str:
-        """Clear text, never empty. Raises `CredentialUnavailable` for anything else; nothing falls back to plaintext."""
+        """Clear text, never empty. Anything else is `CredentialUnavailable`; nothing falls back to plaintext."""
         if self._ring is None or not ciphertext:
             raise CredentialUnavailable
         known = self._clear.get(ciphertext)

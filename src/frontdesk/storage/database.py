@@ -1,4 +1,4 @@
-"""The interface every surface and loop uses: `read(fn)` and `write(fn)`, where `fn(tx)` is a plain synchronous function.
+"""The interface of every surface and loop: `read(fn)` and `write(fn)`, where `fn(tx)` is a plain synchronous function.
 
 `fn` may be run again after a serialization failure or a lost connection, so it has no effect outside `tx`.
 """
@@ -49,7 +49,7 @@ class CommitPending(Exception):
 
 
 class Job:
-    """One queued transaction of one caller. The thread that runs it and the caller that gives up race; exactly one wins."""
+    """One queued transaction of one caller. The thread that runs it and the caller that gives up race; one wins."""
 
     __slots__ = ("_free", "_loop", "failed", "fn", "future", "value", "wakes")
 

@@ -90,7 +90,7 @@ def transition(
     return tx.find(statement.returning(table), parameters)
 
 
-def renew(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, expires_at: int) -> bool:
+def renew(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, *, expires_at: int) -> bool:
     """Extend a live lease; False means it is lost: stop, write nothing, drop the result."""
     column = table.c
     statement = (
@@ -128,7 +128,7 @@ class Miss:
     status: str | None = None
 
 
-def why_missed(tx: Tx, table: Table, machine: Machine, event: str, row_id: str, lease: Lease | None) -> Miss:
+def why_missed(tx: Tx, table: Table, machine: Machine, event: str, row_id: str, *, lease: Lease | None) -> Miss:
     """Explain a miss by reading the row again in the same transaction."""
     row = tx.find(select(table).where(table.c.id == row_id))
     if row is None:

@@ -1,4 +1,4 @@
-"""Keyset paging of every list: newest first by (created_at, id), one row more than asked tells whether there is a next page."""
+"""Keyset paging of every list: newest first by (created_at, id); one row more than asked tells of a next page."""
 
 from __future__ import annotations
 

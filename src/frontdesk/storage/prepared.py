@@ -1,9 +1,8 @@
 """Statements compiled once for each engine and run on the driver itself: for the reception path alone.
 
 SQLAlchemy's own execution costs several times what SQLite needs for a primary-key read. A `Prepared` keeps the same
-Core
-expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only (texts, integers,
-booleans), so no statement with a JSON or binary column fits, nor one with an IN list. Measured in `bench/ingest.py`.
+Core expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only (texts,
+integers, booleans), so no statement with a JSON or binary column fits. Measured in `bench/ingest.py`.
 """
 
 from __future__ import annotations
@@ -103,9 +102,9 @@ class _Compiled:
 class Bundle:
     """Several prepared single-row selects of different rooms, read in one statement.
 
-    For the reception path: on PostgreSQL it saves round trips, on SQLite hand-overs of the interpreter between threads. Each
-    part stays its room's own statement; a part's first column must not be nullable, because it tells a row from none. All
-    parts see one snapshot, so a part that must see what another part's lock waited for does not belong in here.
+    For the reception path: on PostgreSQL it saves round trips, on SQLite hand-overs of the interpreter between threads.
+    Each part stays its room's own statement; a part's first column must not be nullable, because it tells a row from
+    none. All parts see one snapshot: a part that must see what another part's lock waited for does not belong in here.
     """
 
     def __init__(self, *parts: Prepared) -> None:

@@ -78,7 +78,7 @@ class FileLock:
 
 
 class SqliteDatabase:
-    """See `storage.database.Database`. With `inline` everything runs on the caller's thread (the simulation harness)."""
+    """See `storage.database.Database`. With `inline` everything runs on the caller's thread (for simulations)."""
 
     engine_name = "sqlite"
 
@@ -204,7 +204,7 @@ class SqliteDatabase:
                 for job in jobs:
                     self._savepoint(connection, driver, job)
                     if not driver.in_transaction:
-                        raise _TransactionEnded(job.value)
+                        raise _TransactionEnded(job.value)  # noqa: TRY301 - ends the whole group
                 if self._on_commit is not None:
                     self._on_commit()
                 driver.execute("COMMIT")
@@ -212,7 +212,7 @@ class SqliteDatabase:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
                 raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to every caller of the group
             self._drop_writer()
             cause = error.cause if isinstance(error, _TransactionEnded) else error
             for job in jobs:
@@ -226,7 +226,7 @@ class SqliteDatabase:
         driver.execute("SAVEPOINT job")
         try:
             value = job.fn(tx)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to its caller
             if driver.in_transaction:
                 driver.execute("ROLLBACK TO job")
                 driver.execute("RELEASE job")
@@ -279,7 +279,7 @@ def _driver(connection: Connection) -> sqlite3.Connection:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """A busy or full database is `DatabaseBusy`; anything else stays what it is. Decided by SQLite's code, not by text."""
+    """A busy or full database is `DatabaseBusy`; the rest stays what it is. Decided by SQLite's code, not by text."""
     original = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = getattr(original, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):

@@ -61,7 +61,7 @@ class Tx:
 
 
 def for_share(statement: Select[Any]) -> Select[Any]:
-    """Read rows so that a racing change is seen or waits for this commit (PostgreSQL); SQLite already serialises writers."""
+    """Read rows so that a racing change is seen or waits for this commit (PostgreSQL); SQLite serialises writers."""
     return statement.with_for_update(read=True)
 
 

@@ -25,7 +25,7 @@ from frontdesk.identity.projects import update_project
 from frontdesk.identity.users import update_user
 from frontdesk.kernel.clock import SECOND
 from tests.contract.desk_world import DeskWorld, Gate
-from tests.contract.grants.scenes import ALL, LOST, MOVED, Scene, archive, scene, start_workspace
+from tests.contract.grants.scenes import LOST, MOVED, Scene, archive, changes, scene, start_workspace
 
 SOURCE = Path(frontdesk.__file__).parent
 
@@ -40,7 +40,7 @@ async def _undone(desk: DeskWorld, name: str) -> None:
 
 async def test_before_the_runner_everything_is_read_again(desk: DeskWorld) -> None:
     """t1b: a receipt whose grant lost any one thing since reception ends without a turn, and no runner is called."""
-    for name, (change, code) in ALL.items():
+    for name, (change, code) in changes(desk).items():
         found = await scene(desk)
         row = await desk.ask("question", found.seat)
         assert row["status"] == "received", name
@@ -56,7 +56,7 @@ async def test_before_the_runner_everything_is_read_again(desk: DeskWorld) -> No
 
 async def test_what_changed_while_the_runner_worked_is_seen_at_the_commit(desk: DeskWorld) -> None:
     """t3: lost authority keeps the exchange for audit, a changed conversation drops it; nothing is delivered."""
-    for name, (change, code) in ALL.items():
+    for name, (change, code) in changes(desk).items():
         found = await scene(desk)
         row = await desk.ask("question", found.seat)
         desk.runner.behaviour = gate = Gate()
@@ -86,7 +86,7 @@ async def test_what_changed_while_the_runner_worked_is_seen_at_the_commit(desk: 
 
 async def test_between_commit_and_delivery_everything_is_read_again(desk: DeskWorld) -> None:
     """t4: what was lost after the turn's commit leaves the answer in the conversation and inserts no delivery."""
-    for name, (change, code) in ALL.items():
+    for name, (change, code) in changes(desk).items():
         found = await scene(desk)
         row = await desk.ask("question", found.seat)
         begun, turn = await _committed(desk)
@@ -116,7 +116,7 @@ async def _committed(desk: DeskWorld) -> tuple[working.Begun, Any]:
 @pytest.mark.parametrize("when", ["before connect", "after connect"])
 async def test_before_the_send_everything_is_read_again(desk: DeskWorld, when: str) -> None:
     """t5 and t7: an answer whose grant lost any one thing fails; before connect nothing is built, after it not sent."""
-    for name, (change, code) in ALL.items():
+    for name, (change, code) in changes(desk).items():
         found = await scene(desk)
         row = await desk.ask("question", found.seat)
         await desk.work()
@@ -144,7 +144,7 @@ async def test_before_the_send_everything_is_read_again(desk: DeskWorld, when: s
 
 async def test_an_activation_rests_on_the_same_things(desk: DeskWorld) -> None:
     """A grant that lost any one thing before its activation was sent sends none."""
-    for name, (change, code) in ALL.items():
+    for name, (change, code) in changes(desk).items():
         if name.startswith("another ") and name not in ("another owner", "another context"):
             continue  # an activation answers no receipt
         found = await scene(desk)

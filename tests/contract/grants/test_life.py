@@ -317,8 +317,8 @@ async def test_a_grant_is_its_persons_alone_and_lists_are_bounded(desk: DeskWorl
     assert (await desk.row("reply_grants", seat.grant_id))["status"] == "active"
 
     def many(tx: Tx) -> None:
-        """101 more of this conversation in one microsecond, and one of another conversation."""
-        for number in range(101):
+        """44 more of this conversation in one microsecond."""
+        for number in range(44):
             grants.revoke(tx, desk.owner, desk.home, desk.project, newest[-1], **desk.keys)
             order = desk.order(seat.binding_id, seat.conversation_id, request_id=f"many-{number}")
             newest.append(grants.create(tx, desk.owner, order, reply_ready=True, **desk.keys).grant.id)
@@ -333,13 +333,13 @@ async def test_a_grant_is_its_persons_alone_and_lists_are_bounded(desk: DeskWorl
     assert (status, answer["code"]) == (422, "request_invalid")
     for limit in (0, 101, -1):
         assert (await site.call("GET", site.path(), params={**query, "limit": limit}))[0] == 422
-    for limit, size in ((None, 20), (1, 1), (100, 100)):
+    for limit, size in ((None, 20), (1, 1), (100, 45)):
         params = query if limit is None else {**query, "limit": limit}
         status, answer = await site.call("GET", site.path(), params=params)
         assert status == 200
         assert [item["id"] for item in answer["items"]] == expected[:size]
     found: list[str] = []
-    params = {**query, "limit": 40}
+    params = {**query, "limit": 15}
     while True:
         _, answer = await site.call("GET", site.path(), params=params)
         found += [item["id"] for item in answer["items"]]

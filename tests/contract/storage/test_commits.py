@@ -144,7 +144,7 @@ def fill_up(tx: Tx) -> None:
 async def test_a_full_disk_fails_every_write_of_the_group_and_none_is_half_done(
     sqlite_db: SqliteDatabase, tmp_path: Path
 ) -> None:
-    """SQLITE_FULL: all who share the transaction are told `DatabaseBusy`; the next write starts on a fresh connection."""
+    """SQLITE_FULL: all who share the transaction are told `DatabaseBusy`; the next write has a fresh connection."""
     held = Held()
     first = asyncio.ensure_future(sqlite_db.write(held))
     await inside(held)

@@ -87,7 +87,7 @@ async def test_an_insert_where_the_key_is_known_changes_nothing_and_other_rules_
 
 
 async def test_pages_are_whole_newest_first_and_hold_under_equal_times(database: Database) -> None:
-    """Every row once over all pages, by time and then id, also where many rows share a time and rows come in between."""
+    """Every row once over all pages, by time and then id, also where many share a time and rows come in between."""
 
     def make(tx: Tx, number: int, at: int) -> None:
         values = row(WORKSPACES, {}, id=f"wsp_{number:032x}", created_at=at, slug=f"s{number}")

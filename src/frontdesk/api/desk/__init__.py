@@ -1,0 +1,1 @@
+"""HTTP handlers of the people's side, a module a room."""

@@ -37,7 +37,8 @@ OPERATION: Final = "desk.inbox.callback"
 PREFIX: Final = b"/api/v1/channels/"
 # Compared raw: an encoded slash, a trailing slash or another segment is some other path, and those need credentials.
 _PATH: Final = re.compile(rb"/api/v1/channels/([a-z0-9_-]{1,32})/installations/([A-Za-z0-9_-]{1,64})/events")
-# Row 1 asks the database as well; together with row 10 (two seconds, the ports' own) the answer stays within three seconds.
+# Row 1 asks the database as well; together with row 10 (two seconds, the ports' own) the answer stays within three
+# seconds.
 _TARGET_WAIT_S: Final = 0.8
 
 _log = structlog.get_logger("frontdesk.api")
@@ -98,7 +99,8 @@ class CallbackPorts(Protocol):
     async def receive(self, target: Any, events: Sequence[Inbound]) -> None:
         """Commit what verified (t0). Returns after the commit is durable; whatever it raises means: not accepted.
 
-        Raises `CommitPending` after `CALLBACK_COMMIT_WAIT_US`; the commit then goes on. Raises `TargetChanged` where the target was not fresh and its secrets have changed meanwhile.
+        Raises `CommitPending` after `CALLBACK_COMMIT_WAIT_US`; the commit then goes on. Raises `TargetChanged` where
+        the target was not fresh and its secrets have changed meanwhile.
         """
         ...
 
@@ -220,7 +222,8 @@ class Callback:
         self._count[answer.outcome]()
         await send(answer.start)
         await send(answer.body)
-        # Thousands of received pushes a second would drown the log; they are counted, and refusals are what people look for.
+        # Thousands of received pushes a second would drown the log; they are counted, and refusals are what people
+        # look for.
         if answer.status == 200:
             return
         duration_ms = (self._clock.monotonic_us() - started_us) // 1000

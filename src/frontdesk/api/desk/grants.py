@@ -1,4 +1,7 @@
-"""HTTP handlers of reply grants. Each is one transaction, but a create that lost a race: its winner is read in a second one."""
+"""HTTP handlers of reply grants.
+
+Each is one transaction, but a create that lost a race: its winner is read in a second one.
+"""
 
 from __future__ import annotations
 

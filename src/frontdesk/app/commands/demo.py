@@ -48,13 +48,14 @@ class Stage:
     example: Example
     children: list[Child]
     steps: list[Step] = field(default_factory=list)
-    report: Callable[[Step], None] = lambda step: None
+    report: Callable[[Step], None] | None = None
 
     def note(self, name: str, expected: str, seen: str) -> None:
         """Keep and show one step."""
         step = Step(name, expected, seen)
         self.steps.append(step)
-        self.report(step)
+        if self.report is not None:
+            self.report(step)
 
     async def restart(self, failpoint: str | None) -> None:
         """Start the server again on the same data; `failpoint` arms the next SIGKILL."""
@@ -73,7 +74,7 @@ class Stage:
 @click.option("--keep", is_flag=True, help="Keep the temporary data folder and say where it is.")
 @plain_failures
 def demo(as_json: bool, keep: bool) -> None:
-    """Show the main job with two SIGKILLs in between. Exit 0 only if every step is as expected; takes under a minute."""
+    """Show the main job with two SIGKILLs in between, in under a minute. Exit 0 only if every step is as expected."""
     raise SystemExit(asyncio.run(_demo(as_json, keep)))
 
 
@@ -81,7 +82,7 @@ async def _demo(as_json: bool, keep: bool) -> int:
     data = Path(tempfile.mkdtemp(prefix="frontdesk-demo-"))
     steps: list[Step] = []
     failure: str | None = None
-    show: Callable[[Step], None] = (lambda step: None) if as_json else _show
+    show = None if as_json else _show
     children: list[Child] = []
     if as_json:
         click.echo('{"steps":[')
@@ -149,7 +150,8 @@ async def _bind_and_authorise(stage: Stage) -> None:
     await example.prepare()
     grant = await example.grant()
     bound = await example.binding()
-    seen = f"binding {'active' if bound else 'missing'}; activation {grant['activation_status']}; wire {await example.wires()}"
+    state = "active" if bound else "missing"
+    seen = f"binding {state}; activation {grant['activation_status']}; wire {await example.wires()}"
     stage.note("1 binds and authorises", "binding active; activation sent; wire 1", seen)
 
 
@@ -161,7 +163,7 @@ async def _answered(stage: Stage, name: str, message_id: str, counts: str, histo
     """One reply to that message, with the demo runner's first line, and the counts."""
     example = stage.example
     answers = await example.until("the answer", lambda: example.answers_to(message_id))
-    await example.until("the turn's commit", lambda: _settled(example, message_id))
+    await example.until("the turn's commit", lambda: _settled(example))
     line = str(answers[0]["text"]).splitlines()[0]
     extra = f"; history {await _earlier_pairs(example)} pair" if history else ""
     expected = f"1 reply to that message; first line {FIRST_LINE!r}; {counts}" + (f"; {history}" if history else "")
@@ -172,7 +174,7 @@ async def _answered(stage: Stage, name: str, message_id: str, counts: str, histo
     stage.note(name, expected, seen)
 
 
-async def _settled(example: Example, message_id: str) -> bool:
+async def _settled(example: Example) -> bool:
     listed = await example.call("GET", f"{example.workspace}/deliveries", params={"limit": 1})
     return bool(listed["items"] and listed["items"][0]["status"] == "sent")
 
@@ -190,7 +192,7 @@ async def _earlier_pairs(example: Example) -> int:
 
 
 async def _unknown(stage: Stage, message_id: str) -> None:
-    """Killed between the `sending` commit and the request: unknown, nothing in the chat, nothing sent by the restart."""
+    """Killed between the `sending` commit and the request: unknown, nothing in the chat, no restart sent it."""
     example = stage.example
     delivery = await example.until("the delivery to be judged", lambda: _delivery(example, "indeterminate"), LAPSE_S)
     answers = len(await example.answers_to(message_id))
@@ -219,7 +221,7 @@ async def _answered_late(stage: Stage, message_id: str) -> None:
     """Killed after the claim: taken over once the lease lapsed, answered once."""
     example = stage.example
     await example.until("the answer", lambda: example.answers_to(message_id), LAPSE_S)
-    await example.until("the turn's commit", lambda: _settled(example, message_id))
+    await example.until("the turn's commit", lambda: _settled(example))
     listed = await example.call("GET", f"{example.workspace}/receipts", params={"limit": 1})
     seen = (
         f"{len(await example.answers_to(message_id))} answer; attempt_count {listed['items'][0]['attempts']}; "

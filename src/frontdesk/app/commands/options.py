@@ -62,7 +62,7 @@ def failpoints_of(allowed: bool) -> Failpoints:
 
 
 def outside_of(allowed: bool) -> Outside:
-    """What tests put in the place of the world: failpoints, and a stage (`app/rehearsal.py`). Each needs `--allow-failpoints`."""
+    """What tests put in the place of the world: failpoints and a stage. Each needs `--allow-failpoints`."""
     outside = Outside(failpoints=failpoints_of(allowed))
     stage = os.environ.get(rehearsal.VARIABLE, "")
     if not stage:

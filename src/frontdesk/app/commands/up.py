@@ -29,7 +29,7 @@ from frontdesk.app.settings import data_folder, load_settings
 @plain_failures
 def up(data: str | None, port: int, simulator_port: int) -> None:
     """Start everything with a ready-made example: the server, the simulator and a chat you can write in."""
-    code = asyncio.run(_up(data_folder(data), port, simulator_port))
+    code = asyncio.run(_up(data_folder(data).resolve(), port, simulator_port))
     raise SystemExit(code)
 
 
@@ -38,7 +38,7 @@ async def _up(data: Path, port: int, simulator_port: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     children: list[Child] = []
-    work = asyncio.ensure_future(_run(data.resolve(), port, simulator_port, children, stop))
+    work = asyncio.ensure_future(_run(data, port, simulator_port, children))
     stopped = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -53,7 +53,7 @@ async def _up(data: Path, port: int, simulator_port: int) -> int:
         await asyncio.gather(*(child.stop() for child in children))
 
 
-async def _run(data: Path, port: int, simulator_port: int, children: list[Child], stop: asyncio.Event) -> int:
+async def _run(data: Path, port: int, simulator_port: int, children: list[Child]) -> int:
     if not (data / "secrets.env").exists():
         made = await asyncio.to_thread(initialise, data, None)
         click.echo(f"Made {data}. Password of user `owner`, shown once: {made.password}")
@@ -81,8 +81,10 @@ async def start_parts(
     """Start the simulator, then the server that is pointed at it; the clients of both."""
     simulator = await start_child(
         "simulator",
-        ["simulator", "--data", str(data), "--port", str(simulator_port), "--exit-with-stdin"]
-        + ["--state", str(data / "simulator.db")],
+        [
+            *("simulator", "--data", str(data), "--port", str(simulator_port), "--exit-with-stdin"),
+            *("--state", str(data / "simulator.db")),
+        ],
         data,
     )
     children.append(simulator)

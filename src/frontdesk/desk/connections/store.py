@@ -42,7 +42,10 @@ def find_installation(tx: Tx, installation_id: str, *, share: bool = False) -> I
 
 
 def prepared_installation() -> Prepared:
-    """`find_installation(share=True)` as a part of a bundled reading; binds `installation_id`, read by `installation_of`."""
+    """`find_installation(share=True)` as a part of a bundled reading.
+
+    Binds `installation_id`, read by `installation_of`.
+    """
     return _HOLD_INSTALLATION
 
 

@@ -191,7 +191,7 @@ def try_finish_turn(tx: Tx, turn_id: str, event: str, lease: Lease | None, value
 
 def try_renew_turn(tx: Tx, turn_id: str, lease: Lease, expires_at: int) -> bool:
     """Extend the lease of a running console or API turn."""
-    return guarded.renew(tx, TURNS, ("running",), turn_id, lease, expires_at)
+    return guarded.renew(tx, TURNS, ("running",), turn_id, lease, expires_at=expires_at)
 
 
 def try_interrupt_turn(tx: Tx, turn_id: str, code: str) -> Turn | None:

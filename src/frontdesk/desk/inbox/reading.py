@@ -1,6 +1,7 @@
 """What t0 knows before it decides: the rows around one message, read together in one statement.
 
-Each part is its room's own prepared select; only the bundle is made here. The grant is not among them: it is locked, and what
+Each part is its room's own prepared select; only the bundle is made here. The grant is not among them: it is locked,
+and what
 the lock waited for must be seen by the statements after it.
 """
 

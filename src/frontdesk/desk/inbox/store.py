@@ -148,7 +148,7 @@ def try_claim(tx: Tx, receipt_id: str, take: Take, values: Mapping[str, Any]) ->
 
 def renew_lease(tx: Tx, receipt_id: str, lease: Lease, expires_at: int) -> bool:
     """Extend a live lease of a receipt in work."""
-    return renew(tx, RECEIPTS, ("processing",), receipt_id, lease, expires_at)
+    return renew(tx, RECEIPTS, ("processing",), receipt_id, lease, expires_at=expires_at)
 
 
 def set_turn(tx: Tx, receipt_id: str, lease: Lease, turn_id: str) -> bool:

@@ -1,0 +1,1 @@
+"""Models and operations of the people's side, a module a room."""
