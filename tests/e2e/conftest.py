@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,13 +60,15 @@ def prepared(engine: Engine, request: pytest.FixtureRequest) -> Prepared:
 def copy_house(prepared: Prepared, request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
     """Opens copies of the prepared house, each with a data folder and database of its own.
 
-    `copy_house(n)` is the house of app n with a simulator of its own; with `simulator=` it uses a running one. The server
-    is not started.
+    `copy_house(n)` is the house of app n with a simulator of its own; with `simulator=` it uses a running one. The
+    server is not started.
     """
+
+    made = itertools.count()
 
     @contextlib.asynccontextmanager
     async def copied(number: int = 0, *, simulator: str = "") -> AsyncIterator[House]:
-        data = tmp_path / f"house-{number:02}-{len(list(tmp_path.iterdir()))}"
+        data = tmp_path / f"house-{next(made):02}-app-{number:02}"
         shutil.copytree(prepared.data, data)
         url = ""
         shared: SharedPostgres | None = None

@@ -407,7 +407,8 @@ class House:
     async def step_clock(self, seconds: int) -> None:
         """Set the time of day of this house so far ahead of the machine's: the processes' and the database's.
 
-        On PostgreSQL a session takes the stepped clock up when it connects: call it once, with 0, before a server starts.
+        On PostgreSQL a session takes the stepped clock up when it connects: call it once, with 0, before a server
+        starts.
         """
         draft = self.stage / "clock.new"
         draft.write_text(str(seconds * 1_000_000))

@@ -123,9 +123,9 @@ async def cases_of(house: House, copies: list[dict[str, Any]]) -> list[Case]:
 
 @pytest.mark.spec("DESK-112")
 async def test_authority_withdrawn_while_the_runner_thinks(copy_house: Copy, known: list[dict[str, Any]]) -> None:
-    """Grant revoked or expired, binding or installation gone, user disabled, membership or EXPORT lost while the runner
-    works: nothing is sent, the receipt says `authorization_revoked_before_delivery`, and the turn is kept with its answer,
-    revision and cursor advanced, so that the next grant's history is truthful.
+    """Grant revoked or expired, binding or installation gone, user disabled, membership or EXPORT lost while the
+    runner works: nothing is sent, the receipt says `authorization_revoked_before_delivery`, and the turn is kept with
+    its answer, revision and cursor advanced, so that the next grant's history is truthful.
     """
     async with copy_house() as house:
         await house.step_clock(0)

@@ -32,6 +32,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def name_of(pid: int) -> str:
+    """Which of the two children a process is."""
+    return "simulator" if b"simulator" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") else "serve"
+
+
 def lives(pid: int) -> bool:
     """Whether a process is there and has not ended."""
     try:
@@ -70,8 +75,8 @@ async def gone(children: list[int]) -> None:
 
 @pytest.mark.spec("DESK-396")
 async def test_up_reaches_ready_and_leaves_nothing(tmp_path: Path) -> None:
-    """Without a terminal `up` asks nothing and prints no control character, names its addresses, says `ready` with the chat
-    waiting for a reply, and after SIGTERM or its own SIGKILL none of its processes is left.
+    """Without a terminal `up` asks nothing and prints no control character, names its addresses, says `ready` with
+    the chat waiting for a reply, and after SIGTERM or its own SIGKILL none of its processes is left.
     """
     async with up(tmp_path, *FREE) as program:
         children = await ready(program)
@@ -114,7 +119,7 @@ async def test_up_ends_with_a_sentence_when_a_part_of_it_cannot_live(tmp_path: P
         async with up(tmp_path, *FREE) as program:
             children = await ready(program)
             victim = children[number]
-            name = "simulator" if b"simulator" in Path(f"/proc/{victim}/cmdline").read_bytes().split(b"\0") else "serve"
+            name = name_of(victim)
             os.kill(victim, signal.SIGKILL)
             assert await program.ended(40) == 1
             assert program.text.splitlines()[-1].startswith(f"frontdesk: {name} ended by itself"), program.text
@@ -124,8 +129,8 @@ async def test_up_ends_with_a_sentence_when_a_part_of_it_cannot_live(tmp_path: P
 
 @pytest.mark.spec("DESK-396")
 async def test_the_demo_exits_0_exactly_when_each_step_is_as_expected(tmp_path: Path) -> None:
-    """`demo --json` prints one document, a step a line and a last line of at most 180 bytes, and exits 0 when all five steps
-    are as expected, else 1.
+    """`demo --json` prints one document, a step a line and a last line of at most 180 bytes, and exits 0 when all
+    five steps are as expected, else 1.
     """
     good, bad = await asyncio.gather(
         rig.run("demo", ["demo", "--json"], tmp_path / "good"),

@@ -46,8 +46,9 @@ def test_every_failpoint_stands_in_the_table() -> None:
 @pytest.mark.spec("DESK-108")
 @pytest.mark.timeout(420)
 async def test_a_sigkill_at_each_failpoint_ends_as_the_table_says(copy_house: Copy) -> None:
-    """Killed at any step and started again, a message ends in exactly one of: one answer or notice, one visible unknown
-    delivery, one visible unknown turn; only what followed the final commit counts as done, and no operation is sent twice.
+    """Killed at any step and started again, a message ends in exactly one of: one answer or notice, one visible
+    unknown delivery, one visible unknown turn; only what followed the final commit counts as done, and no operation
+    is sent twice.
     """
     # One provider for all; each house uses an app of its own, so that its requests are told apart.
     async with copy_house() as provider:

@@ -34,8 +34,8 @@ class Terminal:
 
 @pytest.mark.spec("DESK-1")
 async def test_the_first_hour_from_init_to_the_first_answer(new_house: House) -> None:
-    """A signed private reply appends exactly one turn to its conversation, and exactly one answer comes back, as a reply to
-    that message in that chat; all of it set up by the guide's commands alone.
+    """A signed private reply appends exactly one turn to its conversation, and exactly one answer comes back, as a
+    reply to that message in that chat; all of it set up by the guide's commands alone.
     """
     async with rig.closing(new_house) as house:
         made = await house.init()

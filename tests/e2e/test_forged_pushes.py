@@ -146,8 +146,8 @@ async def first_status(house: House, **push: Any) -> int:
 
 @pytest.mark.spec("DESK-46")
 async def test_an_unknown_signed_event_is_acknowledged_and_counted(copy_house: Copy) -> None:
-    """A validly signed event of a type the desk does not handle, known to the SDK or not, is acknowledged 200 and counted; it
-    leaves no row.
+    """A validly signed event of a type the desk does not handle, known to the SDK or not, is acknowledged 200 and
+    counted; it leaves no row.
     """
     async with copy_house() as house:
         await house.serve()

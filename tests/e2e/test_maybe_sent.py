@@ -46,8 +46,8 @@ async def read_back(house: House, message: str) -> str:
 
 @pytest.mark.spec("DESK-158", "DESK-358")
 async def test_what_may_have_been_sent_is_not_sent_again(copy_house: Copy) -> None:
-    """An answer the provider took and whose reply was lost stands in the chat while its delivery reads indeterminate; no
-    restart sends it, or anything sent, failed or settled, again, within the provider's hour or beyond.
+    """An answer the provider took and whose reply was lost stands in the chat while its delivery reads indeterminate;
+    no restart sends it, or anything sent, failed or settled, again, within the provider's hour or beyond.
     """
     async with copy_house() as house:
         example = house.example
@@ -100,8 +100,8 @@ async def _answer_to_a_recalled_question(house: House) -> str:
 
 @pytest.mark.spec("DESK-361")
 async def test_a_person_settles_what_is_unknown(copy_house: Copy) -> None:
-    """Settling needs `actions.approve` and a reason of 1..1,000 characters, keeps who and why, and sends nothing; a second
-    settlement is `already_settled`, one of any other state `delivery_not_indeterminate`.
+    """Settling needs `actions.approve` and a reason of 1..1,000 characters, keeps who and why, and sends nothing; a
+    second settlement is `already_settled`, one of any other state `delivery_not_indeterminate`.
     """
     async with copy_house() as house:
         await house.serve()
@@ -163,8 +163,8 @@ async def _other_deliveries(house: House) -> list[str]:
 
 @pytest.mark.spec("DESK-364")
 async def test_an_accepted_read_back_makes_the_message_a_reply_target(copy_house: Copy) -> None:
-    """`settled_sent` with an accepted read-back stores the message that was found, and a reply to it is accepted; without
-    one it stores none, and a reply to that message is refused.
+    """`settled_sent` with an accepted read-back stores the message that was found, and a reply to it is accepted;
+    without one it stores none, and a reply to that message is refused.
     """
     async with copy_house() as house:
         example = house.example
@@ -187,8 +187,8 @@ async def test_an_accepted_read_back_makes_the_message_a_reply_target(copy_house
 
 @pytest.mark.spec("DESK-360")
 async def test_a_person_recalls_and_edits(copy_house: Copy) -> None:
-    """A person can edit and recall messages; the answer to one recalled meanwhile is refused by the provider with 230011 and
-    its delivery fails `target_revoked`, with no fresh message in its place.
+    """A person can edit and recall messages; the answer to one recalled meanwhile is refused by the provider with
+    230011 and its delivery fails `target_revoked`, with no fresh message in its place.
     """
     async with copy_house() as house:
         example = house.example

@@ -53,8 +53,8 @@ async def refused(house: House, message: str) -> str:
 
 @pytest.mark.spec("DESK-109")
 async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
-    """Two replies, one after the other or at once, make two turns one at a time and revisions N+1 and N+2; the second is
-    asked with the first exchange in its history, and each answer replies to its own question, in that order.
+    """Two replies, one after the other or at once, make two turns one at a time and revisions N+1 and N+2; the second
+    is asked with the first exchange in its history, and each answer replies to its own question, in that order.
     """
     async with copy_house() as house:
         example = house.example
@@ -96,8 +96,8 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
 
 
 async def test_a_message_that_answers_nothing_needs_an_only_grant(copy_house: Copy) -> None:
-    """Typed without replying, a message continues the chat's only usable grant; with a second one, or with `refuse`, it is
-    rejected `reply_target_required`.
+    """Typed without replying, a message continues the chat's only usable grant; with a second one, or with `refuse`,
+    it is rejected `reply_target_required`.
     """
     async with copy_house() as house:
         example = house.example

@@ -72,8 +72,8 @@ async def test_killed_between_the_acknowledgement_and_the_claim(copy_house: Copy
 
 
 async def test_killed_while_the_runner_works(copy_house: Copy) -> None:
-    """A SIGKILL while the runner works leaves a visible `agent_execution_indeterminate` receipt: not asked again, nothing
-    sent.
+    """A SIGKILL while the runner works leaves a visible `agent_execution_indeterminate` receipt: not asked again,
+    nothing sent.
     """
     async with copy_house() as house:
         example = house.example
@@ -106,7 +106,8 @@ async def test_killed_while_the_runner_works(copy_house: Copy) -> None:
 @pytest.mark.spec("DESK-327")
 async def test_asked_to_stop_while_something_is_under_way(copy_house: Copy) -> None:
     """On SIGTERM nothing new is claimed; turns and sends that end within the grace end normally, any other turn is
-    `runner_cancelled` with its notice sent once after the next start, a send in flight ends or is unknown; the exit is 0.
+    `runner_cancelled` with its notice sent once after the next start, a send in flight ends or is unknown; the exit
+    is 0.
     """
     async with copy_house() as provider:
         cases = Cases(copy_house, provider)
@@ -215,8 +216,8 @@ async def _in_flight(house: House, wires: int) -> None:
 
 @pytest.mark.spec("DESK-63")
 async def test_no_wake_up_is_needed(copy_house: Copy) -> None:
-    """The wake-up after a commit is a hint: where web and worker are processes of their own, none of them ever arrives, and
-    every message is answered by the next polls.
+    """The wake-up after a commit is a hint: where web and worker are processes of their own, none of them ever
+    arrives, and every message is answered by the next polls.
     """
     async with copy_house() as house:
         example = house.example

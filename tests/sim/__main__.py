@@ -22,6 +22,7 @@ def main() -> int:
     started = time.perf_counter()
     failed: list[int] = []
     counted: Counter[str] = Counter()
+    deaths: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.seeds):
         try:
             report = run_seed(seed)
@@ -38,12 +39,14 @@ def main() -> int:
                 return 1
             continue
         counted.update(report.outcomes)
+        deaths.update(report.deaths)
         if options.trace or options.seeds <= 20:
             print(report)
     seconds = time.perf_counter() - started
     print(f"{options.seeds} seeds from {options.seed} in {seconds:.1f} s, {options.seeds / seconds:.1f} a second")
     for name, times in counted.most_common():
         print(f"{times:6} {name}")
+    print("deaths:", ", ".join(f"{times} {why}" for why, times in sorted(deaths.items())))
     if failed:
         print(f"failed: {failed}")
     return 1 if failed else 0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from frontdesk.kernel.errors import DatabaseBusy
-from frontdesk.storage.database import CommitPending
 from frontdesk.storage.sqlite import SqliteDatabase
 from frontdesk.storage.tx import Tx
 from tests.sim.life import Killed, Life
@@ -47,7 +46,7 @@ class SimDatabase:
         """See `Database.read`."""
         return await self._later(lambda: run_now(self._inner.read(fn)), written=False)
 
-    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:  # noqa: ARG002 - never late
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
         """See `Database.write`."""
         return await self._later(lambda: self._write(fn), written=True)
 
@@ -72,7 +71,9 @@ class SimDatabase:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         done.add_done_callback(_consume)
-        loop.call_later(self._world.lag(), self._transact, transact, done, written)
+        world = self._world
+        wait_s = world.dice.uniform(0.5, 12) if world.chance(world.plan.stall) else world.lag()
+        loop.call_later(wait_s, self._transact, transact, done, written)
         return await asyncio.shield(done)
 
     def _transact(self, transact: Callable[[], Any], done: asyncio.Future[Any], written: bool) -> None:
@@ -94,7 +95,7 @@ class SimDatabase:
         if written:
             world.committed(life)
             if life.doom.commit == "after" and life.commits == life.doom.nth and not world.quiet:
-                world.kill(life, f"after commit {life.commits}")
+                world.kill(life, "after a commit")
                 return
         loop.call_later(world.lag(), _settle, done, failed, value)
 
@@ -118,7 +119,7 @@ class SimDatabase:
         life = self._life
         life.commits += 1
         if life.doom.commit == "before" and life.commits == life.doom.nth and not self._world.quiet:
-            self._world.kill(life, f"before commit {life.commits}")
+            self._world.kill(life, "before a commit")
         life.check()
 
     def _wake(self, topics: list[str]) -> None:

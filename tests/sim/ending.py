@@ -149,7 +149,10 @@ def _check_calm(world: World) -> None:
     counted = outcomes(world)
     unknown = sum(row["status"] == "indeterminate" for _, row in world.mirror.rows("deliveries"))
     if not plan.may_lose_work:
-        _demand(not any("agent_execution_indeterminate" in name for name in counted), f"lost work without a reason: {counted}")
+        _demand(
+            not any("agent_execution_indeterminate" in name for name in counted),
+            f"lost work without a reason: {counted}",
+        )
         _demand(plan.wire or not unknown, f"{unknown} unknown deliveries without a reason")
     if plan.profile == "calm":
         _demand(set(counted) <= {"answered:sent"}, f"a calm day ended otherwise: {counted}")

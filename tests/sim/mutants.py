@@ -77,7 +77,9 @@ def receipts_not_unique() -> Iterator[None]:
     try:
         with _both(
             mock.patch.object(reception, "read_around", blind),
-            mock.patch.object(store, "insert", lambda tx, values: tx.execute(sa.insert(RECEIPTS).values(values)) and True),
+            mock.patch.object(
+                store, "insert", lambda tx, values: tx.execute(sa.insert(RECEIPTS).values(values)) and True
+            ),
         ):
             yield
     finally:

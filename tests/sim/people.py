@@ -240,9 +240,7 @@ class People:
 
     async def close(self, life: Life, person: Person) -> None:
         await life.database.write(
-            lambda tx: conversations.close_conversation(
-                tx, person.actor, self.place.workspace_id, person.conversation
-            )
+            lambda tx: conversations.close_conversation(tx, person.actor, self.place.workspace_id, person.conversation)
         )
         if self.world.dice.random() < 0.7:
             await life.database.write(lambda tx: self._converse(tx, person))

@@ -44,6 +44,7 @@ class Plan:
     console: float = 0.0
     ambush: float = 0.0
     pause: float = 0.0
+    stall: float = 0.0
     recall: float = 0.0
 
     @property
@@ -54,7 +55,7 @@ class Plan:
     @property
     def may_lose_work(self) -> bool:
         """Whether a turn's lease can lapse while its process works on it, or dies over it."""
-        return bool(self.crash or self.stop or self.busy or self.steps or any(self.offsets_us))
+        return bool(self.crash or self.stop or self.busy or self.stall or self.steps or any(self.offsets_us))
 
 
 def plan_of(seed: int) -> Plan:
@@ -102,6 +103,7 @@ def plan_of(seed: int) -> Plan:
         console=rate(0.08, "people"),
         ambush=rate(0.25, "people", "clocks"),
         pause=rate(0.1, "provider"),
+        stall=rate(0.01, "crashes", "clocks"),
         recall=rate(0.06, "people"),
     )
 

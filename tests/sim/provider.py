@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import itertools
 import json
-
 from typing import TYPE_CHECKING, Any
 
 from frontdesk.channels.feishu.normalise import request_hash
@@ -202,7 +201,12 @@ class Provider:
         world = self.world
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda future: future.cancelled() or future.exception())
-        world.later(world.lag() + (world.dice.uniform(1, 26) if world.chance(world.plan.slow) else 0.05), self._arrive, wire, answer)
+        world.later(
+            world.lag() + (world.dice.uniform(1, 26) if world.chance(world.plan.slow) else 0.05),
+            self._arrive,
+            wire,
+            answer,
+        )
         try:
             async with asyncio.timeout(limits.SEND_TIMEOUT_US / SECOND):
                 return await answer
@@ -319,7 +323,9 @@ class SimChannel:
         self._life.check()
         world = self._world
         slow = world.chance(world.plan.slow)
-        await asyncio.sleep(world.dice.uniform(5, 20) if slow else world.dice.choice((0.0, 0.3, 2.0)) * world.lag() * 10)
+        await asyncio.sleep(
+            world.dice.uniform(5, 20) if slow else world.dice.choice((0.0, 0.3, 2.0)) * world.lag() * 10
+        )
         if world.chance(world.plan.connect):
             code = world.dice.choice(
                 ("connect_failed", "provider_credentials_rejected", "rate_limited", "provider_token_rejected")
@@ -356,5 +362,3 @@ class SimChannel:
         await asyncio.sleep(10.0 if world.chance(world.plan.slow) else world.lag())
         if world.chance(world.plan.connect):
             raise OSError("close failed")
-
-

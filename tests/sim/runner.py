@@ -46,9 +46,7 @@ class SimRunner:
     """The runner of one life."""
 
     name = RUNNER
-    capabilities = RunnerCapabilities(
-        tools=False, proposals=True, progress=True, answer_only=True, keeps_process=False
-    )
+    capabilities = RunnerCapabilities(tools=False, proposals=True, progress=True, answer_only=True, keeps_process=False)
 
     def __init__(self, world: World, life: Life) -> None:
         self._world = world

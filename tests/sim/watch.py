@@ -99,7 +99,9 @@ class Watch:
         self._demand(after is not None, f"a row of {change.table} was deleted")
         if before != after:
             allowed = steps.get(before, frozenset())
-            self._demand(after in allowed, f"{change.table} {change.id}: {before} -> {after} is no step of the specification")
+            self._demand(
+                after in allowed, f"{change.table} {change.id}: {before} -> {after} is no step of the specification"
+            )
             if before is not None:
                 code = (change.after or {}).get("error_code")
                 self._world.note(f"{change.table} {change.id[-6:]}: {before} -> {after} {code or ''}")
@@ -161,12 +163,19 @@ class Watch:
         ended = last.ended if last is not None else "nothing sent"
         if new["status"] == "sent":
             shown = [each.message_id for each in self._world.provider.visible(operation)]
-            self._demand(new["provider_message_id"] in shown, f"delivery {change.id} is sent, and nothing is in the chat")
+            self._demand(
+                new["provider_message_id"] in shown, f"delivery {change.id} is sent, and nothing is in the chat"
+            )
         elif new["status"] == "retryable_failed":
             proven = ended == "retry" or (began and last is None and new["error_code"] == "not_sent_connection")
-            self._demand(proven and new["error_code"] in PROOFS, f"delivery {change.id} is retried without proof ({ended})")
+            self._demand(
+                proven and new["error_code"] in PROOFS, f"delivery {change.id} is retried without proof ({ended})"
+            )
         elif new["status"] == "failed":
-            self._demand(ended in ("refused", "retry") or (began and last is None), f"delivery {change.id} failed, but the request ended {ended}")
+            self._demand(
+                ended in ("refused", "retry") or (began and last is None),
+                f"delivery {change.id} failed, but the request ended {ended}",
+            )
 
     def _conversations(self, change: Change, now: int) -> None:
         old, new = change.before, change.after or {}
@@ -179,7 +188,9 @@ class Watch:
         if old is not None and new["cursor"] != old["cursor"]:
             self._demand(new["cursor"] == old["cursor"] + 1, f"grant {change.id}: cursor jumped")
             turns = self._mirror.rows("turns", conversation=new["conversation"], committed_revision=new["cursor"])
-            self._demand(len(turns) == 1 and turns[0][1]["surface"] == "channel", f"grant {change.id}: cursor without turn")
+            self._demand(
+                len(turns) == 1 and turns[0][1]["surface"] == "channel", f"grant {change.id}: cursor without turn"
+            )
 
     def _turns(self, change: Change, now: int) -> None:
         old, new = change.before, change.after or {}
@@ -221,7 +232,9 @@ class Watch:
         for change in changes:
             row = change.after or {}
             grant_id: str | None = None
-            if change.table == "deliveries" and (change.became("sending") or (change.before is None and row["receipt"])):
+            if change.table == "deliveries" and (
+                change.became("sending") or (change.before is None and row["receipt"])
+            ):
                 grant_id = row["reply_grant"]
             elif change.table == "turns" and change.before is None and row["surface"] == "channel":
                 # While a turn runs its receipt is in work, and that names the grant.
@@ -266,9 +279,13 @@ class Watch:
         self._demand(len(rows) == 1, f"a wire request of an unknown operation {wire.operation_id}")
         row = rows[0][1]
         for before in earlier:
-            self._demand(before.ended == "retry", f"second wire request of {wire.operation_id}: the first {before.ended}")
+            self._demand(
+                before.ended == "retry", f"second wire request of {wire.operation_id}: the first {before.ended}"
+            )
         attempts = self._world.provider.attempts.get(wire.operation_id, [])
-        self._demand(len(attempts) < self.begun[wire.operation_id], f"a wire request of {wire.operation_id} without `sending`")
+        self._demand(
+            len(attempts) < self.begun[wire.operation_id], f"a wire request of {wire.operation_id} without `sending`"
+        )
         mine = row["status"] == "sending" and row["lease_owner"] == wire.life.owner
         # Another process's clock may be ahead and have called it unknown meanwhile; then it stays the one request.
         lapsed = row["status"] in ("indeterminate", "settled_sent", "settled_not_sent")

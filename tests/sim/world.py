@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import gc
 import random
 import shutil
 import sqlite3
@@ -61,7 +60,7 @@ class Report:
     profile: str
     digest: str
     lives: int
-    crashes: int
+    deaths: tuple[str, ...]
     commits: int
     wires: int
     virtual_s: float
@@ -91,7 +90,7 @@ class World:
         self.clocks = [LocalClock(true, offset) for offset in plan.offsets_us]
         self.lives: list[Life | None] = [None] * plan.processes
         self.all_lives: list[Life] = []
-        self.crashes = 0
+        self.deaths: list[str] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self.settings = Settings(
             reply_enabled=True,
@@ -147,7 +146,7 @@ class World:
     def kill(self, life: Life, why: str) -> None:
         """A crash: raises `Killed` in whatever code of the life asked for it."""
         if not life.dead:
-            self.crashes += 1
+            self.deaths.append(why)
             self.note(f"{life.name} dies {why}")
             life.end()
         raise Killed
@@ -327,8 +326,6 @@ def _surroundings(plan: Plan, logs: list[dict[str, Any]]) -> Iterator[None]:
     """Poll less often than in production (virtual time is long), leave the HTTP routes out, keep the log."""
     kept = structlog.get_config()
     structlog.configure(processors=[lambda _, level, event: _keep(logs, level, event)], wrapper_class=None)
-    collecting = gc.isenabled()
-    gc.disable()
     try:
         with (
             mock.patch.object(limits, "POLL_INTERVAL_US", plan.poll_us),
@@ -339,8 +336,6 @@ def _surroundings(plan: Plan, logs: list[dict[str, Any]]) -> Iterator[None]:
             yield
     finally:
         structlog.configure(**kept)
-        if collecting:
-            gc.enable()
 
 
 def _keep(logs: list[dict[str, Any]], level: str, event: Any) -> Any:
@@ -374,7 +369,7 @@ def run_seed(seed: int) -> Report:
         plan.profile,
         f"{world.digest:08x}",
         len(world.all_lives),
-        world.crashes,
+        tuple(world.deaths),
         world.watch.commits,
         len(world.provider.wires),
         true.monotonic_us() / SECOND,

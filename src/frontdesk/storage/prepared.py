@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Boolean, ClauseElement, Table, bindparam
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from frontdesk.storage.tx import Tx
@@ -30,19 +31,19 @@ class Prepared:
         """Every row, as plain dictionaries."""
         compiled = self.compiled(tx)
         return [
-            compiled.row(values) for values in tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchall()
+            compiled.row(values) for values in _execute(tx, compiled.sql, compiled.bound(parameters)).fetchall()
         ]
 
     def find(self, tx: Tx, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first row, or None."""
         compiled = self.compiled(tx)
-        values = tx.driver.execute(compiled.sql, compiled.bound(parameters)).fetchone()
+        values = _execute(tx, compiled.sql, compiled.bound(parameters)).fetchone()
         return None if values is None else compiled.row(values)
 
     def changed(self, tx: Tx, parameters: Mapping[str, Any]) -> int:
         """Rows touched by a write."""
         compiled = self.compiled(tx)
-        return int(tx.driver.execute(compiled.sql, compiled.bound(parameters)).rowcount)
+        return int(_execute(tx, compiled.sql, compiled.bound(parameters)).rowcount)
 
     def compiled(self, tx: Tx) -> _Compiled:
         """The statement for this engine; compiled once."""
@@ -53,6 +54,27 @@ class Prepared:
             statement = given if isinstance(given, ClauseElement) else given(dialect.name)
             compiled = self._compiled[dialect.name] = _Compiled(statement, dialect)
         return compiled
+
+
+def _execute(tx: Tx, sql: str, bound: Any) -> Any:
+    """Run on the driver; what it raises becomes what SQLAlchemy would raise, so that one place judges every error."""
+    try:
+        return tx.driver.execute(sql, bound)
+    except tx.conn.dialect.loaded_dbapi.Error as error:
+        dialect = tx.conn.dialect
+        lost = dialect.is_disconnect(error, tx.conn.connection.dbapi_connection, None)
+        raised = DBAPIError.instance(
+            sql,
+            None,
+            error,
+            dialect.loaded_dbapi.Error,
+            hide_parameters=True,
+            connection_invalidated=lost,
+            dialect=dialect,
+        )
+        if lost:
+            tx.conn.invalidate()
+        raise raised from None
 
 
 class _Compiled:
@@ -121,7 +143,7 @@ class Bundle:
             bound: Any = [value for part in parts for value in part.bound(parameters)]
         else:
             bound = dict(parameters)
-        values = tx.driver.execute(sql, bound).fetchone()
+        values = _execute(tx, sql, bound).fetchone()
         rows: list[dict[str, Any] | None] = []
         start = 0
         for part in parts:

@@ -243,6 +243,23 @@ async def test_a_lock_of_another_program_is_busy_and_nothing_is_done(
     await made.close()
 
 
+async def test_the_file_lock_of_another_process_keeps_a_write_from_beginning(
+    sqlite_db: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds `<db>.lock` is alone: a write waits for it, is busy past its bound, and goes on once it is free."""
+    monkeypatch.setattr(sqlite_module, "BUSY_AFTER_S", 0.05)
+    other = sqlite_module.FileLock(tmp_path / "one.db.lock")
+    with other:
+        with pytest.raises(DatabaseBusy):
+            await sqlite_db.write(lambda tx: add(tx, "early"))
+        assert await sqlite_db.read(slugs) == []
+    other.close()
+    other.close()
+    monkeypatch.setattr(sqlite_module, "BUSY_AFTER_S", 10.0)
+    assert await sqlite_db.write(lambda tx: add(tx, "late")) == "late"
+    assert await sqlite_db.read(slugs) == ["late"]
+
+
 async def test_a_row_that_is_locked_too_long_is_busy(
     open_session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

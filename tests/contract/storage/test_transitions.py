@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from frontdesk.kernel.machine import Edge, Fence, Lease, Machine
 from frontdesk.storage.database import Database
 from frontdesk.storage.guarded import Take, held, lease_of, renew, transition, why_missed
 from frontdesk.storage.tx import Tx
-from tests.migration.rows import fill
+from tests.migration.rows import fill, listed_values
 from tests.unit.kernel.machines import MACHINES
 
 FENCED = (Fence.HELD, Fence.LIVE)
@@ -50,12 +51,25 @@ def ask(tx: Tx, table: sa.Table, machine: Machine, event: str, row_id: str, **ch
     return transition(tx, table, machine, event, row_id, lease=lease, take=take, values=extra(table, edge))
 
 
+DIAGRAMS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "state-machines.md"
+
+
+def derived(table: sa.Table, machine: Machine) -> None:
+    """The status column's CHECK and the published diagram say what the table says."""
+    assert listed_values(table)["status"] == list(machine.states)
+    assert f"```mermaid\n{machine.mermaid()}```" in DIAGRAMS.read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("DESK-331")
 @pytest.mark.parametrize("name", MACHINES)
 async def test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair(
     name: str, database: Database, clock: ManualClock
 ) -> None:
-    """Each pair of state and event: listed, the row moves as the table says; not listed, nothing is written."""
+    """CHECK and published diagram follow the table; each pair of state and event: listed, the row moves as it says;
+    not listed, nothing is written.
+    """
     table, machine = METADATA.tables[name], MACHINES[name]
+    derived(table, machine)
     now = clock.now_us()
 
     def sweep(tx: Tx) -> int:
@@ -71,7 +85,7 @@ async def test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair(
                 if not machine.legal(state, event):
                     assert moved is None, (state, event)
                     assert after == before, (state, event)
-                    assert why_missed(tx, table, machine, event, row_id, None).reason == "wrong_state"
+                    assert why_missed(tx, table, machine, event, row_id, lease=None).reason == "wrong_state"
                     continue
                 assert moved is not None, (state, event)
                 assert dict(moved) == after
@@ -114,13 +128,13 @@ async def test_a_stale_holder_writes_nothing(name: str, database: Database, cloc
             for lease in (Lease("other", 4, now + 1), Lease("me", 3, now + 1), Lease("me", 5, now + 1)):
                 place(tx, table, row_id, min(edge.sources), **due(now, table, lapsed=False))
                 assert ask(tx, table, machine, event, row_id, lease=lease) is None
-                assert why_missed(tx, table, machine, event, row_id, lease).reason == "stale_fence"
+                assert why_missed(tx, table, machine, event, row_id, lease=lease).reason == "stale_fence"
             place(tx, table, row_id, min(edge.sources), **due(now, table, lapsed=True))
             mine = Lease("me", 4, now)
             passed = ask(tx, table, machine, event, row_id, lease=mine) is not None
             assert passed is (edge.fence is Fence.HELD), "a lapsed lease that nobody took still ends its own row"
             if not passed:
-                assert why_missed(tx, table, machine, event, row_id, mine).reason == "expired"
+                assert why_missed(tx, table, machine, event, row_id, lease=mine).reason == "expired"
 
     await database.write(sweep)
 
@@ -141,7 +155,7 @@ async def test_what_is_not_due_is_not_claimed_and_a_live_lease_is_not_taken(
         place(tx, table, row_id, min(machine.edges[taking].sources), **due(now, table, lapsed=False))
         assert ask(tx, table, machine, taking, row_id) is None
         assert ask(tx, table, machine, taking, "nowhere") is None
-        assert why_missed(tx, table, machine, taking, "nowhere", None).reason == "absent"
+        assert why_missed(tx, table, machine, taking, "nowhere", lease=None).reason == "absent"
 
     await database.write(sweep)
 
@@ -163,9 +177,9 @@ async def test_a_lease_is_renewed_by_its_holder_alone_and_only_while_it_is_live(
             (Lease("me", 4, now), False, ["received"]),
         ):
             place(tx, table, row_id, "processing", **due(now, table, lapsed=lapsed))
-            answers.append(renew(tx, table, states, row_id, lease, now + 50))
+            answers.append(renew(tx, table, states, row_id, lease, expires_at=now + 50))
         place(tx, table, row_id, "processing", **due(now, table, lapsed=False))
-        assert renew(tx, table, ["processing"], row_id, Lease("me", 4, now), now + 50)
+        assert renew(tx, table, ["processing"], row_id, Lease("me", 4, now), expires_at=now + 50)
         row = tx.find(sa.select(table).where(table.c.id == row_id))
         assert row is not None
         assert lease_of(row) == Lease("me", 4, now + 50)
