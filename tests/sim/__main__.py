@@ -12,6 +12,11 @@ from collections import Counter
 from tests.sim.world import run_seed
 
 
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "0")), help="the first seed")
@@ -34,21 +39,21 @@ def main() -> int:
             if not options.trace:
                 error.__notes__ = [note[:600] + " …\n" + note[-3500:] for note in notes]
             traceback.print_exception(error)
-            print(f"FAILED seed {seed}; replay: make sim SEED={seed}   (python -m tests.sim --seed {seed} --trace)")
+            say(f"FAILED seed {seed}; replay: make sim SEED={seed}   (python -m tests.sim --seed {seed} --trace)")
             if not options.keep_going:
                 return 1
             continue
         counted.update(report.outcomes)
         deaths.update(report.deaths)
         if options.trace or options.seeds <= 20:
-            print(report)
+            say(str(report))
     seconds = time.perf_counter() - started
-    print(f"{options.seeds} seeds from {options.seed} in {seconds:.1f} s, {options.seeds / seconds:.1f} a second")
+    say(f"{options.seeds} seeds from {options.seed} in {seconds:.1f} s, {options.seeds / seconds:.1f} a second")
     for name, times in counted.most_common():
-        print(f"{times:6} {name}")
-    print("deaths:", ", ".join(f"{times} {why}" for why, times in sorted(deaths.items())))
+        say(f"{times:6} {name}")
+    say("deaths: " + ", ".join(f"{times} {why}" for why, times in sorted(deaths.items())))
     if failed:
-        print(f"failed: {failed}")
+        say(f"failed: {failed}")
     return 1 if failed else 0
 
 

@@ -1,8 +1,8 @@
 """A deterministic asyncio loop on virtual time: no selector, no threads, no real wait; time jumps to the next timer.
 
 Every callback belongs to somebody: to the world (no owner) or to one life of a simulated process, told by a context
-variable that tasks and timers inherit. What belongs to a dead life is never run again: after a crash not one line of the
-dead process is executed, neither `finally` nor `except`, exactly as after SIGKILL.
+variable that tasks and timers inherit. What belongs to a dead life is never run again: after a crash not one line of
+the dead process is executed, neither `finally` nor `except`, exactly as after SIGKILL.
 """
 
 from __future__ import annotations

@@ -185,12 +185,12 @@ def no_authority_at_t4() -> Patch:
 
 def cursor_before_revision() -> Patch:
     """The revision stays where it is while the cursor moves."""
-    return mock.patch.object(conversation_store, "try_advance_revision", lambda *_: True)
+    return mock.patch.object(conversation_store, "try_advance_revision", return_value=True)
 
 
 def receipt_stays_completed() -> Patch:
     """An answer that lost its authority leaves its receipt answered."""
-    return mock.patch.object(inbox, "revoke_completed", lambda *_: None)
+    return mock.patch.object(inbox, "revoke_completed", return_value=None)
 
 
 def start_is_never_late() -> Patch:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from tests.sim.loop import SimLoop
+from frontdesk.kernel.clock import ManualClock
+from tests.sim.life import Life, LocalClock
+from tests.sim.loop import SimLoop, bury
 from tests.sim.mutants import MUTANTS, Patch, seeds_until_red
+from tests.sim.plan import Doom
 from tests.sim.world import run_seed
+from tests.support.summary import record_engine
 
 SEEDS = int(os.environ.get("SEEDS") or "144")
 CHUNK = 12
@@ -23,12 +30,13 @@ CHUNKS = (
 @pytest.mark.spec("DESK-272")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_no_interleaving_breaks_a_promise(seeds: range) -> None:
+def test_no_interleaving_breaks_a_promise(request: pytest.FixtureRequest, seeds: range) -> None:
     """However callback, worker, recovery, revocation, closing, clock steps and crashes interleave, no operation is sent
     twice without proof, no cursor passes its revision, and nothing begins to be sent after the commit that forbade it.
 
     On SQLite, where transactions are serial; PostgreSQL's row races are met at barriers by the contract tests.
     """
+    record_engine(request.node, "SQLite", sqlite3.sqlite_version)
     happened: Counter[str] = Counter()
     for seed in seeds:
         report = run_seed(seed)
@@ -70,14 +78,6 @@ def test_a_broken_product_is_noticed(mutant: Callable[[], Patch]) -> None:
 
 
 def test_what_belongs_to_a_dead_life_never_runs_again() -> None:
-    import asyncio
-    import random
-
-    from frontdesk.kernel.clock import ManualClock
-    from tests.sim.life import Life, LocalClock
-    from tests.sim.loop import bury
-    from tests.sim.plan import Doom
-
     clock = ManualClock()
     loop = SimLoop(clock, random.Random(1))
     ran: list[str] = []

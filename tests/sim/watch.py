@@ -249,7 +249,7 @@ class Watch:
                 self._demand(reason is None, f"{change.table} {change.id} -> {row['status']} although {reason}")
 
     def reason_against(self, grant_id: str, now: int) -> str | None:
-        """Why nothing may be done under a grant at this moment (desk.md 5.5), or None. Rows as they are, nothing cached."""
+        """Why nothing may be done under a grant at this moment (desk.md 5.5), or None; from the rows as they are."""
         tables = self._mirror.tables
         grant = tables["reply_grants"][grant_id]
         binding = tables["bindings"][grant["binding"]]
@@ -274,7 +274,7 @@ class Watch:
     # ------------------------------------------------------------------------------------------ outside
 
     def wire_begins(self, wire: Wire, earlier: list[Wire]) -> None:
-        """A wire request leaves: committed as `sending` by its process, covered by its lease, and never a second one."""
+        """A wire request leaves: committed as `sending` by its process, covered by its lease, never a second one."""
         rows = self._mirror.rows("deliveries", operation_id=wire.operation_id)
         self._demand(len(rows) == 1, f"a wire request of an unknown operation {wire.operation_id}")
         row = rows[0][1]

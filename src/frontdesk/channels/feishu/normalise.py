@@ -144,6 +144,8 @@ def _storable(text: str) -> bool:
     """No database and no digest of ours takes NUL or half a surrogate pair."""
     if "\x00" in text:
         return False
+    if text.isascii():
+        return True
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

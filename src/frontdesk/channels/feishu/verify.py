@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinMethodType
 from typing import Any, Final
 
 from frontdesk.channels.feishu import sdk
@@ -125,6 +126,8 @@ class Dispatcher:
 
 
 def _is_asynchronous(capture: object) -> bool:
+    if isinstance(capture, BuiltinMethodType):
+        return False  # `list.append`, which every push uses: never a coroutine, and looking closer costs more than it
     return inspect.iscoroutinefunction(capture) or inspect.iscoroutinefunction(getattr(capture, "__call__", None))  # noqa: B004
 
 
