@@ -62,6 +62,8 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
         await house.listen()
         activation = await rig.newest_of_bot(example)
         before = await house.wires()
+        # A probe leaves a provider token behind: what a slow token does to the order is the next test's subject.
+        await example.call("POST", f"{example.workspace}/installations/{example.installation['id']}/probe", json={})
         house.hold()
         first = await rig.say(example, "What is Frontdesk?", activation, wait=True)
         second = await rig.say(example, "And who may answer?", activation, wait=True)
@@ -93,6 +95,25 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
         assert len(house.asked()[3]["history"]) == 3
         arrived = [row["provider_message_id"] for row in house.rows("receipts", reply_grant=example.grant_id)]
         assert [row["target_id"] for row in (await house.wires())[len(before) :]] == arrived
+
+
+@pytest.mark.xfail(
+    strict=False,
+    reason="deliveries of one chat are claimed side by side: the second overtakes the first where connecting takes long",
+)
+async def test_answers_leave_in_order_also_when_connecting_takes_long(copy_house: Copy) -> None:
+    """Two questions in quick succession are answered in their order, also where the provider's token comes late."""
+    async with copy_house() as house:
+        example = house.example
+        await house.serve()
+        await house.listen()
+        activation = await rig.newest_of_bot(example)
+        faults = [{"match": {"route": "token"}, "delay_ms": 1_500}]
+        await example.simulate("POST", "/_sim/faults", json={"faults": faults})
+        before = len(await house.wires())
+        asked = [await rig.say(example, text, activation) for text in ("What is Frontdesk?", "And who may answer?")]
+        await house.answered(*asked)
+        assert [row["target_id"] for row in (await house.wires())[before:]] == asked
 
 
 async def test_a_message_that_answers_nothing_needs_an_only_grant(copy_house: Copy) -> None:

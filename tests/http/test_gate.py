@@ -96,7 +96,10 @@ async def test_the_scheme_has_no_case(stranger: httpx2.AsyncClient) -> None:
     assert (await stranger.get(THINGS, headers={"Authorization": f"bearer {TOKEN}"})).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "10.0.0.1:8080", ""])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "10.0.0.1:8080", "", "localhost:80:evil", "localhost:x", "[::1]evil"],
+)
 async def test_an_unlisted_host(client: httpx2.AsyncClient, host: str) -> None:
     """A Host outside the list is 403, on public addresses too."""
     for path in (THINGS, "/", "/healthz"):
@@ -110,7 +113,7 @@ async def test_listed_hosts(client: httpx2.AsyncClient, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", [None, "http://evil.example", "null", "http://localhost.evil.example", "http://localhost:1"]
+    "origin", [None, "http://evil.example", "null", "http://localhost.evil.example", "http://localhost:1", "http://["]
 )
 async def test_cookie_writes_need_their_own_origin(stranger: httpx2.AsyncClient, origin: str | None) -> None:
     """A write by cookie with a foreign Origin, or none, is 403; reading, and writing by bearer, need none."""

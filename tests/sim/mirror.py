@@ -18,15 +18,19 @@ WATCHED = {
         "lease_expires_at attempt_count not_before created_at"
     ),
     "deliveries": (
-        "operation_id provider_uuid status error_code purpose reply_grant receipt chat_id reply_to_message_id payload_kind "
-        "text payload_hash request_hash lease_owner lease_generation lease_expires_at attempt_count not_before "
-        "provider_message_id dedupe_key proved_by"
+        "operation_id provider_uuid status error_code purpose reply_grant receipt chat_id reply_to_message_id "
+        "payload_kind text payload_hash request_hash lease_owner lease_generation lease_expires_at attempt_count "
+        "not_before provider_message_id dedupe_key proved_by"
     ),
     "reply_grants": (
-        "installation binding bound_user project conversation context_hash binding_revision chat_id cursor status expires_at"
+        "installation binding bound_user project conversation context_hash binding_revision chat_id cursor status "
+        "expires_at"
     ),
     "conversations": "owner_user workspace project status context_hash revision",
-    "turns": "conversation sequence request_id surface user_content status response committed_revision lease_owner error_code",
+    "turns": (
+        "conversation sequence request_id surface user_content status response committed_revision lease_owner "
+        "error_code"
+    ),
     "installations": "status",
     "bindings": "user active revision chat_id sender_id",
     "users": "disabled_at",

@@ -189,6 +189,17 @@ class People:
             if person.grant == grant_id and world.chance(world.plan.ambush):
                 world.spawn(self._ambush(person), f"ambush {person.sender}")
 
+    def rush(self) -> None:
+        """Work that takes a while just began: sometimes a clock leaps past its lease."""
+        world = self.world
+        if world.chance(world.plan.steps * 0.3):
+            world.later(world.lag() * world.dice.choice((1, 4, 20)), self._leap, world.dice.choice((40, 600)) * SECOND)
+
+    def _leap(self, step: int) -> None:
+        clock = self.world.dice.choice(self.world.clocks)
+        clock.offset_us += step if clock.offset_us < 10 * MINUTE else -20 * MINUTE
+        self.world.note(f"a clock leaps to {clock.offset_us}")
+
     async def _ambush(self, person: Person) -> None:
         world = self.world
         await asyncio.sleep(world.lag() * world.dice.choice((1, 4, 20)))

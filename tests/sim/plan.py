@@ -90,7 +90,7 @@ def plan_of(seed: int) -> Plan:
         rerun=rate(0.05, "calm", "crashes", "people"),
         lost_wake=rate(0.3, "crashes", "people"),
         lag=dice.choice((0.005, 0.02, 0.2)),
-        slow=rate(0.05, "provider", "clocks"),
+        slow=rate(0.2 if profile == "clocks" else 0.05, "provider", "clocks"),
         wire=rate(0.4, "provider"),
         connect=rate(0.15, "provider"),
         late=0.08,

@@ -88,6 +88,8 @@ class Watch:
         self._whole(changes)
         self._authorised(changes, now)
         for change in changes:
+            if change.became("sending") or change.became("processing"):
+                self._world.people.rush()
             if change.became("processing") or change.became("connecting") or change.became("pending"):
                 self._world.people.tempt((change.after or {})["reply_grant"])
 

@@ -7,6 +7,7 @@ anyone past it: what is not on the allow-list needs credentials, whether it exis
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -40,6 +41,7 @@ _COOKIE: Final = SESSION_COOKIE.encode("ascii")
 _SESSION: Final = SESSION_PREFIX.encode("ascii")  # a cookie carries a session, never a token
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNROUTED: Final = "api.unrouted"
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
 
 _log = structlog.get_logger("frontdesk.api")
 
@@ -124,7 +126,7 @@ class Gate:
         if len(hosts) != 1:
             raise Problem("host_not_allowed")
         host = hosts[0].decode("latin-1").lower()
-        if host in self._hosts or _without_port(host).rstrip(".") in self._hosts:
+        if host in self._hosts or _PORT.sub("", host).rstrip(".") in self._hosts:
             return
         raise Problem("host_not_allowed")
 
@@ -270,7 +272,10 @@ def _same_site(scope: Scope) -> bool:
     """Whether a write names an origin, and that origin is the host it was sent to."""
     origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
     hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
-    return len(origins) == 1 and urlsplit(origins[0]).netloc.lower() == hosts[0]
+    try:
+        return len(origins) == 1 and urlsplit(origins[0]).netloc.lower() == hosts[0]
+    except ValueError:  # no address at all, as `http://[`
+        return False
 
 
 def _check_body_headers(scope: Scope) -> None:
@@ -302,9 +307,3 @@ def _hides_a_separator(raw_path: bytes) -> bool:
 
 def _is_console(raw_path: bytes) -> bool:
     return raw_path == CONSOLE_PREFIX or raw_path.startswith(CONSOLE_PREFIX + b"/")
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]

@@ -90,8 +90,12 @@ def _describe(described: dict[str, Any], operation: Operation) -> None:
     responses = described["responses"]
     responses.pop("422", None)
     codes = (*COMMON_ERRORS, *operation.errors, "internal_error") if operation.authenticated else operation.errors
+    if operation.path_parameters and operation.authenticated:
+        codes = (*codes, "route_not_found")  # a parameter that no id can look like
     if operation.request is not None:
         codes = (*codes, "body_malformed", "body_too_large")
+        if not operation.authenticated:
+            codes = (*codes, "host_not_allowed", "request_invalid", "rate_limited", "unavailable", "internal_error")
     for status, listed in sorted(_by_status(codes).items()):
         responses[str(status)] = {
             "description": "; ".join(f"`{code}`: {PROBLEMS[code].en}" for code in listed),

@@ -119,11 +119,14 @@ def open_migrated(settings: Settings, data: Path, *, may_upgrade: bool) -> Datab
 
 
 def check_head(database: Database, *, may_upgrade: bool) -> None:
-    """Compare the database's revision with this release's. Raises `StartRefused`."""
+    """Compare the database's revision with this release's; an empty one is made where `may_upgrade`.
+
+    An older database is never upgraded on the way: `frontdesk migrate up` does that. Raises `StartRefused`.
+    """
     current, head = migrating.current_revision(database.engine()), migrating.head_revision()
     if current == head:
         return
-    if not may_upgrade:
+    if not may_upgrade or current is not None:
         if current is not None and not migrating.knows(current):
             raise StartRefused("the database is of a newer release than this program; start that release")
         raise StartRefused("the database is older than this program; run `frontdesk migrate up` first")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sqlalchemy import ColumnElement, insert, or_
+from sqlalchemy import ColumnElement, and_, exists, insert, or_, select
 
 from frontdesk.identity import store
 from frontdesk.identity.model import Actor, Event, Right
@@ -125,9 +125,15 @@ def _lowest_id(instant: int) -> str:
 
 
 def _shown(hidden: Collection[str]) -> list[ColumnElement[bool]]:
+    """Without the events of hidden projects, and without those that belong to one by their reply grant alone."""
     if not hidden:
         return []
-    return [or_(EVENTS.c.project.is_(None), EVENTS.c.project.not_in(sorted(hidden)))]
+    listed = sorted(hidden)
+    of_grant = EVENTS.alias("of_grant")
+    by_grant = select(of_grant.c.id).where(
+        of_grant.c.reply_grant == EVENTS.c.reply_grant, of_grant.c.project.in_(listed)
+    )
+    return [or_(and_(EVENTS.c.project.is_(None), ~exists(by_grant)), EVENTS.c.project.not_in(listed))]
 
 
 def _page(events: list[Event], limit: int) -> tuple[list[Event], tuple[int, str] | None]:

@@ -24,12 +24,12 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            path.chmod(0o600)  # app secrets are in it; SQLite gives its log the mode the file has now
         self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=5)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_SCHEMA)
-        if path is not None:
-            path.chmod(0o600)  # app secrets are in it
 
     def put(self, kind: str, key: str, record: dict[str, Any]) -> None:
         """Writes or replaces one record."""

@@ -22,6 +22,7 @@ def decode_cursor(text: str | None) -> tuple[int, str] | None:
         created_at, _, row_id = plain.partition(":")
     except (ValueError, binascii.Error):
         created_at = row_id = ""
-    if not row_id or len(row_id) > 64 or not (created_at.isascii() and created_at.isdigit()) or len(created_at) > 18:
+    numbered = created_at.isascii() and created_at.isdigit() and len(created_at) <= 18
+    if not numbered or not 0 < len(row_id) <= 64 or not row_id.isprintable():  # PostgreSQL has no text with a NUL
         raise invalid("cursor", "not a cursor of this list")
     return int(created_at), row_id

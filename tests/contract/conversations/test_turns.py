@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -344,3 +345,15 @@ async def test_the_input_bound_counts_characters(world: World) -> None:
     with pytest.raises(Problem):
         await begin(world, conversation, content="😀" * 20_001)
     assert (await begin(world, conversation, content="😀" * 20_000)).fresh
+
+
+async def test_a_made_up_position_is_no_failure(world: World) -> None:
+    """A cursor nobody was given is an empty page or 422, on both engines: PostgreSQL knows no NUL and no huge place."""
+    conversation = await world.converse()
+    await world.exchange(conversation, "hello")
+    async with world.http("owner") as client:
+        for text, status in (("9" * 18 + ":x", 200), ("1:a\x00b", 422), ("1:a\nb", 422), ("1:", 422), (":x", 422)):
+            cursor = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+            for rest in ("/conversations", f"/conversations/{conversation.id}/turns"):
+                answer = await client.get(world.path(rest), params={"cursor": cursor})
+                assert answer.status_code == status, (text, rest, answer.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontdesk.identity.events import events_since, list_events, list_events_of_grant, record_event
+from frontdesk.identity.model import Actor
 from frontdesk.kernel.clock import MINUTE, SECOND, ManualClock
 from frontdesk.kernel.errors import Defect
 from frontdesk.storage.tx import Tx
@@ -52,6 +53,24 @@ async def test_the_audit_view_filters_pages_and_leaves_hidden_projects_out(world
     assert "thing.hidden" not in {row.kind for row in mine}
     assert {row.project_id for row in mine}.isdisjoint({secret.id})
     assert "thing.hidden" in {row.kind for row in all_of_it}
+
+
+async def test_what_names_a_hidden_project_by_its_grant_alone_is_hidden_too(world: World) -> None:
+    """A delivery's or a receipt's event has no project of its own; that of its grant's decides."""
+    secret = await world.project("secret", access="administrators")
+    maintainer = await world.person("maintainer", "maintainer")
+    await note(world, "reply_grant.created", project_id=secret.id, reply_grant_id=GRANT)
+    await note(world, "delivery.sent", reply_grant_id=GRANT)
+    other = {"reply_grant_id": GRANT[:-1] + "2"}
+    await note(world, "reply_grant.created", project_id=world.project_id, **other)
+    await note(world, "receipt.permanent_failed", **other)
+
+    async def kinds(actor: Actor) -> list[str]:
+        rows, _ = await world.database.read(lambda tx: list_events(tx, actor, world.workspace_id, limit=100))
+        return [row.kind for row in rows if row.object_kind == "thing"]
+
+    assert sorted(await kinds(maintainer)) == ["receipt.permanent_failed", "reply_grant.created"]
+    assert len(await kinds(world.owner)) == 4
 
 
 async def test_a_tail_reads_from_an_instant_on(world: World, clock: ManualClock) -> None:

@@ -339,3 +339,51 @@ async def test_a_look_into_the_history_finds_one_or_does_not_know(
     desk.clock.advance(LEASE_US)
     await desk.send()
     assert len(desk.channel.sent) == wire
+
+
+async def looked(desk: DeskWorld, row: dict[str, Any]) -> str | None:
+    order = await desk.read(sending.begin_look, desk.owner, desk.home, row["id"], **desk.keys)
+    seen = await sending.look(order)
+    return (await desk.write(sending.note_look, desk.owner, desk.home, row["id"], seen)).read_back_result
+
+
+@pytest.mark.spec("DESK-319")
+async def test_a_message_that_another_delivery_owns_is_no_evidence(desk: DeskWorld, seat: Seat) -> None:
+    """Of two deliveries of equal text and parent, the one's message proves nothing of the other."""
+    rows = []
+    for _ in range(3):
+        desk.channel.outcomes.append(Unknown())
+        row = await answered(desk, seat)
+        await step(desk)
+        desk.clock.advance(SECOND)
+        rows.append(row["id"])
+    parent = (await desk.row("deliveries", rows[0]))["reply_to_message_id"]
+    for row_id in rows:
+        await desk.force("deliveries", row_id, reply_to_message_id=parent)
+    one, two, three = [await desk.row("deliveries", row_id) for row_id in rows]
+    await desk.force("deliveries", three["id"], status="failed")
+    desk.channel.items = [item(1, one)]
+    assert [await looked(desk, one), await looked(desk, two)] == ["unknown", "unknown"]  # whose is it?
+    await desk.force("deliveries", one["id"], status="sent", provider_message_id="om_seen_1")
+    assert [await looked(desk, one), await looked(desk, two)] == ["found", "absent"]
+    desk.channel.items.append(item(2, two))
+    assert await looked(desk, two) == "found"
+
+    desk.channel.items.pop()
+    order = await desk.read(sending.begin_settling_look, desk.owner, desk.home, two["id"], **desk.keys)
+    assert order is not None
+    seen = await sending.look(order)
+    assert seen.message_id == "om_seen_1"
+    weighed = await desk.read(sending.weigh, order.delivery, seen)
+    assert (weighed.result, weighed.message_id) == ("absent", None)
+    settled = await desk.write(
+        outbox.settle,
+        desk.owner,
+        desk.home,
+        two["id"],
+        outcome="settled_sent",
+        reason="I looked",
+        read_back=(weighed.result, weighed.message_id),
+    )
+    assert (settled.status, settled.provider_message_id) == ("settled_sent", None)
+    assert await desk.read(sending.begin_settling_look, desk.owner, desk.home, two["id"], **desk.keys) is None

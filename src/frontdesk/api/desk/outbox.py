@@ -7,6 +7,7 @@ from frontdesk.desk import outbox, sending
 from frontdesk.desk.connections.channel import ConnectFailed
 from frontdesk.desk.outbox import Delivery
 from frontdesk.kernel.errors import Problem
+from frontdesk.storage.tx import Tx
 from frontdesk.wire.desk.outbox import OPERATIONS, DeliveryRead, ReadBack
 from frontdesk.wire.model import Page
 from frontdesk.wire.paging import decode_cursor, encode_cursor
@@ -92,10 +93,10 @@ async def read_back(call: Call) -> ReadBack:
 async def settle(call: Call) -> DeliveryRead:
     """`desk.outbox.settle`. An accepted read-back is looked for afresh, so that what is stored was seen now."""
     services, body = call.services, call.body
-    seen = None
+    order = seen = None
     if body.accept_read_back:
-        look = await services.database.read(
-            lambda tx: sending.begin_look(
+        order = await services.database.read(
+            lambda tx: sending.begin_settling_look(
                 tx,
                 call.actor,
                 call.workspace_id,
@@ -104,21 +105,25 @@ async def settle(call: Call) -> DeliveryRead:
                 channels=services.channels,
             )
         )
+    if order is not None:
         try:
-            seen = await sending.look(look)
+            seen = await sending.look(order)
         except ConnectFailed:
             raise Problem("provider_unreachable") from None
-    delivery = await services.database.write(
-        lambda tx: outbox.settle(
+
+    def decide(tx: Tx) -> Delivery:
+        weighed = sending.weigh(tx, order.delivery, seen) if order is not None and seen is not None else None
+        return outbox.settle(
             tx,
             call.actor,
             call.workspace_id,
             call.delivery_id,
             outcome=body.outcome,
             reason=body.reason,
-            read_back=None if seen is None else (seen.result, seen.message_id),
+            read_back=None if weighed is None else (weighed.result, weighed.message_id),
         )
-    )
+
+    delivery = await services.database.write(decide)
     return _read(delivery)
 
 

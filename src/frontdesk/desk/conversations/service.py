@@ -7,7 +7,7 @@ bound to an `administrators` project stands behind the gate, which is asked anew
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from frontdesk.desk.conversations import store
 from frontdesk.desk.conversations.context import RunFinder, context_hash, normalise_context
@@ -18,6 +18,8 @@ from frontdesk.kernel.errors import Problem
 from frontdesk.storage.tx import Tx
 
 find_conversation = store.find_conversation
+
+TURN_SEQUENCE_MAX: Final = 2**31 - 1
 
 
 def create_conversation(
@@ -140,7 +142,9 @@ def list_turns(
 ) -> tuple[list[Turn], tuple[int, str] | None]:
     """The turns of the actor's own conversation in the order they were asked; positions are (sequence, id)."""
     conversation = get_conversation(tx, actor, workspace_id, conversation_id)
-    turns = store.turns_after(tx, conversation.id, 0 if after is None else after[0], limit + 1)
+    # No turn has a place beyond the column's; PostgreSQL would refuse to compare with one.
+    place = 0 if after is None else min(after[0], TURN_SEQUENCE_MAX)
+    turns = store.turns_after(tx, conversation.id, place, limit + 1)
     if len(turns) <= limit:
         return turns, None
     return turns[:limit], (turns[limit - 1].sequence, turns[limit - 1].id)

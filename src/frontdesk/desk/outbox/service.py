@@ -296,6 +296,19 @@ def list_deliveries(
     return [delivery_of(row) for row in rows], following
 
 
+def find_owned(tx: Tx, delivery: Delivery, message_ids: Sequence[str]) -> frozenset[str]:
+    """Those of the provider's message ids that another delivery of the installation holds."""
+    return frozenset(store.owned_message_ids(tx, delivery.installation_id, message_ids, but=delivery.id))
+
+
+def has_unproven_twin(tx: Tx, delivery: Delivery) -> bool:
+    """True where another delivery may have put the very same text to the same place, and no id says which is whose."""
+    if delivery.payload_kind != "text" or delivery.sending_at is None:
+        return False
+    reach_us = limits.READ_BACK_BEFORE_US + limits.READ_BACK_AFTER_US
+    return store.find_unproven_twin(tx, delivery.id, delivery.sending_at - reach_us, delivery.sending_at + reach_us)
+
+
 def note_read_back(tx: Tx, delivery_id: str, result: str) -> None:
     """Keep the result of one look into the provider's history; it proves nothing by itself and sends nothing."""
     store.store_read_back(tx, delivery_id, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, String, bindparam, func, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from frontdesk.desk.outbox.machine import DELIVERY, WAITING
@@ -60,6 +60,33 @@ def find_by_message_ids(
     names = {"installation_id": installation_id, "parent_id": parent_id, "root_id": root_id}
     found = (part.find(tx, names) for part, name in ((BY_PARENT, parent_id), (BY_ROOT, root_id)) if name)
     return [row for row in found if row is not None]
+
+
+def owned_message_ids(tx: Tx, installation_id: str, message_ids: Sequence[str], *, but: str) -> Sequence[str]:
+    """Which of the provider's message ids other deliveries of the installation hold."""
+    statement = select(D.provider_message_id).where(
+        D.installation == installation_id, D.provider_message_id.in_(message_ids), D.id != but
+    )
+    return [row["provider_message_id"] for row in tx.rows(statement)]
+
+
+def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int) -> bool:
+    """Whether another delivery of equal place and payload may have been sent in that time and holds no message id."""
+    other = DELIVERIES.alias("other")
+    same = ("installation", "chat_id", "payload_hash")
+    statement = (
+        select(D.id)
+        .join(other, and_(other.c.id == delivery_id, *(D[name] == other.c[name] for name in same)))
+        .where(
+            D.id != delivery_id,
+            D.reply_to_message_id.is_not_distinct_from(other.c.reply_to_message_id),
+            D.provider_message_id.is_(None),
+            D.status.in_(("sending", "indeterminate", "settled_sent")),
+            D.sending_at.between(sent_from, sent_until),
+        )
+        .limit(1)
+    )
+    return tx.find(statement) is not None
 
 
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:

@@ -6,7 +6,16 @@ wire request; one `sending` commit is followed by at most one wire request; what
 indeterminate.
 """
 
-from frontdesk.desk.sending.looking import Look, Seen, begin_look, look, note_look
+from frontdesk.desk.sending.looking import Look, Seen, begin_look, begin_settling_look, look, note_look, weigh
 from frontdesk.desk.sending.worker import DeliveryWorker
 
-__all__ = ["DeliveryWorker", "Look", "Seen", "begin_look", "look", "note_look"]
+__all__ = [
+    "DeliveryWorker",
+    "Look",
+    "Seen",
+    "begin_look",
+    "begin_settling_look",
+    "look",
+    "note_look",
+    "weigh",
+]

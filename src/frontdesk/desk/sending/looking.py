@@ -18,7 +18,8 @@ from frontdesk.desk.connections.channel import (
     Session,
 )
 from frontdesk.desk.outbox import Delivery
-from frontdesk.identity.model import Actor
+from frontdesk.identity import require
+from frontdesk.identity.model import Actor, Right
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.errors import Defect, Problem
@@ -38,10 +39,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """found (exactly one match, its id) | absent (a complete list without one) | unknown (anything else)."""
+    """found (exactly one match, its id) | absent (a complete list without one) | unknown (anything else).
+
+    `matches` are all ids that match; which of them are another delivery's is for `weigh` to say.
+    """
 
     result: str
     message_id: str | None = field(default=None, repr=False)
+    matches: tuple[str, ...] = field(default=(), repr=False)
 
 
 def begin_look(
@@ -68,6 +73,17 @@ def begin_look(
     return Look(delivery, installed, channel, installation.bot_open_id)
 
 
+def begin_settling_look(
+    tx: Tx, actor: Actor, workspace_id: str, delivery_id: str, *, keyring: KeyRing, channels: Channels
+) -> Look | None:
+    """As `begin_look`, for who may settle; None where the delivery is not indeterminate and nothing is to be asked."""
+    require(tx, actor, workspace_id, Right.ACTIONS_APPROVE)
+    delivery = outbox.find_delivery(tx, delivery_id)
+    if delivery is None or delivery.workspace_id != workspace_id or delivery.status != "indeterminate":
+        return None
+    return begin_look(tx, actor, workspace_id, delivery_id, keyring=keyring, channels=channels)
+
+
 async def look(order: Look) -> Seen:
     """One bounded look around the moment of sending. Raises `ConnectFailed` where the provider is not reached."""
     delivery = order.delivery
@@ -90,12 +106,29 @@ async def look(order: Look) -> Seen:
                 await order.channel.close(session)
     if not isinstance(history, Complete):
         return Seen("unknown")
-    matches = [item for item in history.items if _matches(order, item)]
+    return _judged(tuple(item.message_id for item in history.items if _matches(order, item)))
+
+
+def _judged(matches: tuple[str, ...]) -> Seen:
     if not matches:
         return Seen("absent")
     if len(matches) == 1:
-        return Seen("found", matches[0].message_id)
-    return Seen("unknown")
+        return Seen("found", matches[0], matches)
+    return Seen("unknown", matches=matches)
+
+
+def weigh(tx: Tx, delivery: Delivery, seen: Seen) -> Seen:
+    """What was seen, by what the house knows now: another delivery's message is no match (HIST-116).
+
+    `unknown` where another delivery of equal text and parent, itself without an id, may be what was found (HIST-118).
+    """
+    if not seen.matches:
+        return seen
+    owned = outbox.find_owned(tx, delivery, seen.matches)
+    left = tuple(message_id for message_id in seen.matches if message_id not in owned)
+    if left and outbox.has_unproven_twin(tx, delivery):
+        return Seen("unknown", matches=left)
+    return _judged(left)
 
 
 async def _connect(order: Look) -> Session:
@@ -121,7 +154,7 @@ def _matches(order: Look, item: HistoryItem) -> bool:
 
 
 def note_look(tx: Tx, actor: Actor, workspace_id: str, delivery_id: str, seen: Seen) -> Delivery:
-    """Keep the result; the state does not change."""
-    outbox.get(tx, actor, workspace_id, delivery_id)
-    outbox.note_read_back(tx, delivery_id, seen.result)
+    """Keep the result, weighed; the state does not change."""
+    delivery = outbox.get(tx, actor, workspace_id, delivery_id)
+    outbox.note_read_back(tx, delivery_id, weigh(tx, delivery, seen).result)
     return outbox.get(tx, actor, workspace_id, delivery_id)

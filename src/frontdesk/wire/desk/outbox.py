@@ -92,6 +92,12 @@ OPERATIONS: tuple[Operation, ...] = (
         right="actions.approve",
         request=Settlement,
         response=DeliveryRead,
-        errors=("delivery_not_found", "delivery_not_indeterminate", "already_settled"),
+        errors=(
+            "delivery_not_found",
+            "delivery_not_indeterminate",
+            "already_settled",
+            "credential_unavailable",
+            "provider_unreachable",
+        ),
     ),
 )
