@@ -9,7 +9,7 @@ import click
 import pytest
 
 from frontdesk.cli.commands import ALIASES, GROUP_ALIASES, attach
-from frontdesk.cli.exits import EXITS, exit_of
+from frontdesk.cli.exits import EXITS, USAGE, exit_of
 from frontdesk.kernel.codes import PROBLEMS, Kind
 from frontdesk.wire.operations import OPERATIONS as REAL
 from tests.cli.conftest import OPERATIONS, TOKEN, Server, Shell
@@ -229,7 +229,27 @@ def test_no_server(shell: Shell, server: Server) -> None:
     assert "http://127.0.0.1:9" in result.stderr
     assert "FRONTDESK_URL" in result.stderr
     assert "Traceback" not in result.output
-    assert shell("whoami", FRONTDESK_URL="not a url").exit_code == 20
+    for url in ("not a url", "http://[", "http://x:y", "ftp://x"):
+        assert shell("whoami", FRONTDESK_URL=url).exit_code == 20
+
+
+@pytest.mark.parametrize("token", ["fdt_\u00e9", "fdt_ a", "fdt_\na", "fdt_\udcff"])
+def test_a_token_that_no_header_can_carry(shell: Shell, server: Server, token: str) -> None:
+    """It is named by its variable, not shown, and nothing is sent."""
+    result = shell("whoami", FRONTDESK_TOKEN=token)
+    assert result.exit_code == USAGE
+    assert "FRONTDESK_TOKEN" in result.stderr
+    assert "fdt_" not in result.output
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("option", ["--workspace", "--name"])
+def test_an_argument_that_is_no_text(shell: Shell, server: Server, option: str) -> None:
+    """Bytes of a shell that are no UTF-8 are a sentence, not a traceback."""
+    result = shell("grants", "create", "--name", "x", "--workspace", "wsp_1", option, "wsp_\udcff")
+    assert result.exit_code == USAGE
+    assert "UTF-8" in result.stderr
+    assert "grants" not in str([each.path for each in server.asked])
 
 
 def test_some_other_server(server: Server, shell: Shell) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import click
 import httpx2
 
-from frontdesk.cli.exits import BROKEN_ANSWER, UNREACHABLE, exit_of
+from frontdesk.cli.exits import BROKEN_ANSWER, UNREACHABLE, USAGE, exit_of
 
 URL_VARIABLE: Final = "FRONTDESK_URL"
 TOKEN_VARIABLE: Final = "FRONTDESK_TOKEN"  # noqa: S105 - the name of a variable
@@ -57,9 +57,10 @@ class Client:
     """One server, one token. Use as a context manager."""
 
     def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc:
+        if not _is_address(url):
             raise Failed(f"{URL_VARIABLE} must look like {DEFAULT_URL}.", UNREACHABLE)
+        if not all("!" <= char <= "~" for char in token):
+            raise Failed(f"{TOKEN_VARIABLE} holds no token: a token has no blanks and only ASCII characters.", USAGE)
         self.url = url.rstrip("/")
         headers = {"Accept": "application/json"}
         if token:
@@ -77,10 +78,14 @@ class Client:
 
     def call(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
         """Send one request. Raises `Refused` for a problem, `Failed` where no usable answer came."""
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8")
-        headers = {"Content-Type": "application/json"} if content is not None else {}
+        headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
-            response = self._http.request(method, path, params=dict(query or {}), content=content, headers=headers)
+            content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8")
+            request = self._http.build_request(method, path, params=dict(query or {}), content=content, headers=headers)
+        except UnicodeEncodeError:
+            raise _not_text() from None
+        try:
+            response = self._http.send(request)
         except httpx2.TransportError as error:
             raise self._unreachable(error) from None
         return _answer(response)
@@ -115,6 +120,19 @@ class Client:
         )
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        httpx2.URL(url)
+    except (ValueError, httpx2.InvalidURL):
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.netloc)
+
+
+def _not_text() -> Failed:
+    return Failed("An argument is no UTF-8 text; nothing was sent.", USAGE)
+
+
 def _answer(response: httpx2.Response) -> Answer:
     kind = response.headers.get("content-type", "").partition(";")[0]
     if response.status_code < 300 and not response.content:
@@ -140,4 +158,7 @@ def from_environment() -> Client:
 
 def filled(path: str, values: Mapping[str, str]) -> str:
     """`/api/v1` and the path with its parameters filled in."""
-    return "/api/v1" + path.format_map({name: quote(value, safe="") for name, value in values.items()})
+    try:
+        return "/api/v1" + path.format_map({name: quote(value, safe="") for name, value in values.items()})
+    except UnicodeEncodeError:
+        raise _not_text() from None

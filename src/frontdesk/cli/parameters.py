@@ -167,7 +167,10 @@ def _secret(name: str, given: str | None, *, from_stdin: bool) -> str | None:
     if from_stdin:
         if given is not None:
             raise Unusable(f"{flag} and {flag}-stdin exclude each other.")
-        return sys.stdin.readline().rstrip("\r\n")
+        try:
+            return sys.stdin.readline().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise Unusable(f"{flag}: standard input is no UTF-8 text.") from None
     if given is None:
         return None
     if given.startswith("@"):

@@ -126,7 +126,7 @@ def weigh(tx: Tx, delivery: Delivery, seen: Seen) -> Seen:
         return seen
     owned = outbox.find_owned(tx, delivery, seen.matches)
     left = tuple(message_id for message_id in seen.matches if message_id not in owned)
-    if left and outbox.has_unproven_twin(tx, delivery):
+    if left and delivery.provider_message_id not in left and outbox.has_unproven_twin(tx, delivery):
         return Seen("unknown", matches=left)
     return _judged(left)
 
