@@ -97,10 +97,6 @@ async def test_two_questions_in_quick_succession(copy_house: Copy) -> None:
         assert [row["target_id"] for row in (await house.wires())[len(before) :]] == arrived
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="deliveries of one chat are claimed side by side: the second overtakes where connecting takes long",
-)
 async def test_answers_leave_in_order_also_when_connecting_takes_long(copy_house: Copy) -> None:
     """Two questions in quick succession are answered in their order, also where the provider's token comes late."""
     async with copy_house() as house:

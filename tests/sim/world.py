@@ -6,6 +6,7 @@ Everything runs on one thread and one virtual clock. `run_seed(seed)` returns wh
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import dataclasses
@@ -291,7 +292,9 @@ class World:
 @functools.cache
 def _template() -> Path:
     """A migrated file with the log's triggers, made once per process."""
-    path = Path(tempfile.mkdtemp(prefix="fdsim-", dir=_fast_folder())) / "template.db"
+    folder = Path(tempfile.mkdtemp(prefix="fdsim-", dir=_fast_folder()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "template.db"
     engine = sqlite.sqlite_engine(path)
     upgrade(engine)
     engine.dispose()

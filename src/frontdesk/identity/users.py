@@ -18,7 +18,7 @@ from frontdesk.identity.model import (
 from frontdesk.identity.rights import require_platform_admin
 from frontdesk.identity.tables import USERS
 from frontdesk.kernel.errors import Defect, Problem, invalid
-from frontdesk.kernel.limits import MEMBERSHIPS_SHOWN_MAX, NAME_CHARS_MAX
+from frontdesk.kernel.limits import EMAIL_CHARS_MAX, MEMBERSHIPS_SHOWN_MAX, NAME_CHARS_MAX
 from frontdesk.storage.tx import Tx
 
 
@@ -91,7 +91,7 @@ def insert_local_user(
     values: dict[str, Any] = {
         "subject": f"local:{name}",
         "username": name,
-        "email": normal_email(email or ""),
+        "email": _email(email),
         "display_name": display_name,
         "locale": locale,
         "password_hash": password_hash,
@@ -115,7 +115,7 @@ def update_user(tx: Tx, actor: Actor, user_id: str, changes: UserChanges) -> Use
     found = _get(tx, user_id)
     values: dict[str, Any] = {key: value for key, value in changes.items() if key != "disabled"}
     if "email" in changes:
-        values["email"] = normal_email(changes["email"])
+        values["email"] = _email(changes["email"])
     if "disabled" in changes and changes["disabled"] != found.disabled:
         values["disabled_at"] = tx.now if changes["disabled"] else None
     if values:
@@ -150,6 +150,14 @@ def local_actor(tx: Tx, username: str) -> Actor:
         auth_method="local",
         is_platform_admin=bool(row["is_platform_admin"]),
     )
+
+
+def _email(text: str | None) -> str:
+    """The spelling to keep. Raises `request_invalid`: lower case can be longer than what was typed (`İ`)."""
+    address = normal_email(text or "")
+    if len(address) > EMAIL_CHARS_MAX:
+        raise invalid("email", "out of bounds")
+    return address
 
 
 def _get(tx: Tx, user_id: str) -> User:

@@ -68,6 +68,11 @@ async def test_a_user_name_is_taken_in_every_spelling(world: World, open_session
         assert await refusal(database.write(make(taken))) == "username_taken"
     assert await refusal(database.write(make("  "))) == "request_invalid"
     assert await refusal(database.write(make("ß" * 200))) == "request_invalid"
+    long = "İ" * 200 + "@example.com"  # 212 characters as typed, 412 in lower case
+    made = database.write(lambda tx: create_user(tx, world.owner, username="long", display_name="L", email=long))
+    assert await refusal(made) == "request_invalid"
+    changed = database.write(lambda tx: update_user(tx, world.owner, world.owner.user_id, {"email": long}))
+    assert await refusal(changed) == "request_invalid"
 
 
 async def test_changing_an_account(world: World) -> None:

@@ -43,4 +43,5 @@ DELIVERY: Final = Machine(
 )
 
 WAITING: Final = ("pending", "retryable_failed")
+UNDER_WAY: Final = ("connecting", "sending")
 ENDED: Final = ("sent", "failed", "indeterminate", "settled_sent", "settled_not_sent")

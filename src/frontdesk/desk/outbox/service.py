@@ -123,7 +123,7 @@ def postpone(tx: Tx, delivery: Delivery, not_before: int) -> Delivery | None:
             "error_code": "rate_limited",
         },
     )
-    return delivery_of(row) if row is not None else None
+    return _left(tx, row)
 
 
 def begin(tx: Tx, delivery: Delivery, lease_us: int) -> Delivery | None:
@@ -183,15 +183,21 @@ def _later(
         lease=delivery.lease,
         values={"error_code": code, "provider_code": provider_code, "not_before": tx.now + wait},
     )
-    return delivery_of(row) if row is not None else None
+    return _left(tx, row)
+
+
+def _left(tx: Tx, row: Any) -> Delivery | None:
+    """A delivery that stands before its chat's later ones no more: they may be claimed now."""
+    if row is None:
+        return None
+    tx.wake("deliveries")
+    return delivery_of(row)
 
 
 def _ended(tx: Tx, row: Any) -> Delivery | None:
     """Common end of a delivery: its event in the same transaction."""
-    if row is None:
-        return None
-    delivery = delivery_of(row)
-    if delivery.status in ENDED:
+    delivery = _left(tx, row)
+    if delivery is not None and delivery.status in ENDED:
         record_delivery(tx, delivery)
     return delivery
 

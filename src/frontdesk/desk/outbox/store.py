@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, func, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from frontdesk.desk.outbox.machine import DELIVERY, WAITING
+from frontdesk.desk.outbox.machine import DELIVERY, UNDER_WAY, WAITING
 from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
@@ -90,8 +90,21 @@ def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int
 
 
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
-    """Waiting deliveries that are due, oldest due first, after a fair cursor."""
-    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now)
+    """Waiting deliveries that are due, oldest due first, after a fair cursor; of each chat the earliest alone.
+
+    One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which they
+    were given. One that waits for another try later does not hold the others up.
+    """
+    e = DELIVERIES.alias("earlier").c
+    blocked = exists().where(
+        e.installation == D.installation,
+        e.chat_id == D.chat_id,
+        or_(e.status.in_(UNDER_WAY), and_(e.status.in_(WAITING), e.not_before <= tx.now)),
+        or_(e.created_at < D.created_at, and_(e.created_at == D.created_at, e.id < D.id)),
+    )
+    statement = select(D.id, D.not_before, D.reply_grant).where(
+        D.status.in_(WAITING), D.not_before <= tx.now, ~blocked
+    )
     if after is not None:
         statement = statement.where((D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1])))
     return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
@@ -101,7 +114,7 @@ def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """Deliveries whose lease has passed, oldest first."""
     return tx.rows(
         select(D.id, D.status)
-        .where(D.status.in_(("connecting", "sending")), D.lease_expires_at <= tx.now)
+        .where(D.status.in_(UNDER_WAY), D.lease_expires_at <= tx.now)
         .order_by(D.lease_expires_at, D.id)
         .limit(limit)
     )

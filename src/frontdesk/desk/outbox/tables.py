@@ -82,6 +82,7 @@ DELIVERIES: Final = room_table(
     Index("ix_deliveries_lapsing", "status", "lease_expires_at"),
     Index("ix_deliveries_due", "status", "not_before"),
     Index("ix_deliveries_grant", "reply_grant", "created_at", "id"),
+    Index("ix_deliveries_chat", "installation", "chat_id", "status"),
     Index("ix_deliveries_listed", "workspace", "created_at", "id"),
 )
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from frontdesk.kernel.limits import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
+from frontdesk.kernel.limits import EMAIL_CHARS_MAX, PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 from frontdesk.wire.model import Clean, Request, Trim
 
 Username = Annotated[str, Trim, Clean, Field(min_length=1, max_length=255, pattern=r"^[^\s:/]+$")]
 # As typed: a password keeps its blanks. A lone surrogate or NUL is no character of any keyboard.
 Password = Annotated[str, Clean, Field(min_length=PASSWORD_CHARS_MIN, max_length=PASSWORD_CHARS_MAX)]
-Email = Annotated[str, Trim, Clean, Field(min_length=3, max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")]
+Email = Annotated[str, Trim, Clean, Field(min_length=3, max_length=EMAIL_CHARS_MAX, pattern=r"^[^@\s]+@[^@\s]+$")]
 Locale = Literal["zh", "en"]
 Role = Literal["admin", "maintainer", "operator", "viewer"]
 Access = Literal["members", "administrators"]

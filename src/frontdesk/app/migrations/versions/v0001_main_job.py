@@ -742,6 +742,7 @@ def upgrade() -> None:
     op.create_index("ix_deliveries_due", "deliveries", ["status", "not_before"], unique=False)
     op.create_index("ix_deliveries_grant", "deliveries", ["reply_grant", "created_at", "id"], unique=False)
     op.create_index("ix_deliveries_lapsing", "deliveries", ["status", "lease_expires_at"], unique=False)
+    op.create_index("ix_deliveries_chat", "deliveries", ["installation", "chat_id", "status"], unique=False)
     op.create_index("ix_deliveries_listed", "deliveries", ["workspace", "created_at", "id"], unique=False)
     op.create_table(
         "settlements",
@@ -767,6 +768,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Take back."""
     op.drop_table("settlements")
+    op.drop_index("ix_deliveries_chat", table_name="deliveries")
     op.drop_index("ix_deliveries_listed", table_name="deliveries")
     op.drop_index("ix_deliveries_lapsing", table_name="deliveries")
     op.drop_index("ix_deliveries_grant", table_name="deliveries")
