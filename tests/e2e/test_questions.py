@@ -107,7 +107,8 @@ async def test_answers_leave_in_order_also_when_connecting_takes_long(copy_house
         faults = [{"match": {"route": "token"}, "delay_ms": 1_500}]
         await example.simulate("POST", "/_sim/faults", json={"faults": faults})
         before = len(await house.wires())
-        asked = [await rig.say(example, text, activation) for text in ("What is Frontdesk?", "And who may answer?")]
+        questions = ("What is Frontdesk?", "And who may answer?")
+        asked = [await rig.say(example, text, activation, wait=True) for text in questions]
         await house.answered(*asked)
         assert [row["target_id"] for row in (await house.wires())[before:]] == asked
 

@@ -31,6 +31,7 @@ from frontdesk.identity.model import Actor
 from frontdesk.kernel.clock import ManualClock
 from frontdesk.kernel.errors import DatabaseBusy, Problem
 from frontdesk.kernel.secretbox import CredentialUnavailable, KeyRing
+from frontdesk.storage.database import CommitPending
 from frontdesk.wire.model import Name, Page, PageQuery, Request, Response
 from frontdesk.wire.registry import Operation, W
 
@@ -187,7 +188,7 @@ class FakePorts:
         self.wait_s = 2.0
         self.late: list[asyncio.Future[None]] = []
 
-    def known_target(self, channel_key: str, installation_id: str) -> FakeTarget | None:  # noqa: ARG002 - keeps none
+    def known_target(self, channel_key: str, installation_id: str) -> FakeTarget | None:
         """None: every push reads anew."""
         return None
 

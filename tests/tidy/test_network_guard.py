@@ -15,7 +15,7 @@ pytestmark = pytest.mark.refuses_network
 
 @pytest.mark.spec("DESK-5")
 def test_a_connect_to_another_machine_is_refused_before_a_packet_leaves() -> None:
-    """Every test, and every process a test starts, runs behind a guard that refuses other machines and fails the test."""
+    """Every test, and every process it starts, runs behind a guard that refuses other machines and fails the test."""
     with network_guard.provoked() as refused, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(5)
         with pytest.raises(network_guard.NetworkRefused):

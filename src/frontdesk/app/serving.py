@@ -15,9 +15,11 @@ from typing import Any
 import structlog
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from frontdesk.app.settings import Settings
 from frontdesk.app.wiring import Process
+from frontdesk.kernel.limits import REQUEST_HEAD_BYTES_MAX
 
 log = structlog.get_logger("frontdesk.app")
 
@@ -35,6 +37,32 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the handlers alone."""
         yield
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """uvicorn's protocol with a bound on what is kept of a request beside its body: line, headers, trailers.
+
+    Without it any stranger fills the memory before the gate sees the request.
+    """
+
+    _beside_body = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count, and end the connection past the bound."""
+        self._beside_body += len(data)
+        super().data_received(data)
+        if self._beside_body > REQUEST_HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response("Request head too large.")
+
+    def on_message_begin(self) -> None:
+        """The next request of this connection."""
+        self._beside_body = 0
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        """What belongs to the body is the routes' to bound."""
+        self._beside_body -= len(body)
+        super().on_body(body)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -87,6 +115,7 @@ async def serve(
     server = Server(
         uvicorn.Config(
             process.api,
+            http=BoundedHttp,
             log_config=None,
             access_log=False,
             lifespan="off",

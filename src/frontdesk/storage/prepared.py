@@ -1,8 +1,8 @@
 """Statements compiled once for each engine and run on the driver itself: for the reception path alone.
 
 SQLAlchemy's own execution costs several times what SQLite needs for a primary-key read. A `Prepared` keeps the same
-Core expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only (texts,
-integers, booleans), so no statement with a JSON or binary column fits. Measured in `bench/ingest.py`.
+Core expression, compiled by the same dialect, and skips the layers in between; it offers plain column values only
+(texts, integers, booleans) and takes no IN list. Measured in `bench/ingest.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ class Prepared:
     def rows(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Every row, as plain dictionaries."""
         compiled = self.compiled(tx)
-        return [
-            compiled.row(values) for values in _execute(tx, compiled.sql, compiled.bound(parameters)).fetchall()
-        ]
+        return [compiled.row(values) for values in _execute(tx, compiled.sql, compiled.bound(parameters)).fetchall()]
 
     def find(self, tx: Tx, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first row, or None."""

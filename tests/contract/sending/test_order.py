@@ -10,8 +10,12 @@ from tests.contract.desk_world import DeskWorld, Seat
 
 async def test_the_later_answer_of_a_chat_waits_while_the_earlier_one_is_under_way(desk: DeskWorld, seat: Seat) -> None:
     """While the first delivery connects the second is not claimed; another chat's is."""
-    other = await desk.seat(await desk.people.person("bob"), sender="ou_2", chat="oc_2")
-    asked = [await desk.ask(text, seat) for text in ("first", "second")]
+    other = await desk.seat(await desk.people.person("bob", "operator"), sender="ou_2", chat="oc_2")
+    asked = []
+    for text in ("first", "second"):
+        asked.append(await desk.ask(text, seat))
+        await desk.work()
+        desk.clock.advance(1)
     elsewhere = await desk.ask("elsewhere", other)
     await desk.work()
     gate, connecting = asyncio.Event(), asyncio.Event()

@@ -56,7 +56,7 @@ async def test_a_deadlock_between_prepared_statements_is_retried(
 
 
 async def test_a_rule_that_is_not_the_named_key_still_raises(database: Database) -> None:
-    """ON CONFLICT speaks of one key alone: a broken CHECK is an integrity error on both engines, as without preparing."""
+    """ON CONFLICT speaks of one key alone: another broken rule is an integrity error, as without preparing."""
     values = {**row(WORKSPACES, {}), "slug": None}
     insert = insert_unless_known(WORKSPACES, tuple(values), ("slug",))
     with pytest.raises(IntegrityError):

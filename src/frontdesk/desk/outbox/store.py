@@ -92,8 +92,8 @@ def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
     """Waiting deliveries that are due, oldest due first, after a fair cursor; of each chat the earliest alone.
 
-    One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which they
-    were given. One that waits for another try later does not hold the others up.
+    One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which
+    they were given. One that waits for another try later does not hold the others up.
     """
     e = DELIVERIES.alias("earlier").c
     blocked = exists().where(
@@ -102,9 +102,7 @@ def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequenc
         or_(e.status.in_(UNDER_WAY), and_(e.status.in_(WAITING), e.not_before <= tx.now)),
         or_(e.created_at < D.created_at, and_(e.created_at == D.created_at, e.id < D.id)),
     )
-    statement = select(D.id, D.not_before, D.reply_grant).where(
-        D.status.in_(WAITING), D.not_before <= tx.now, ~blocked
-    )
+    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now, ~blocked)
     if after is not None:
         statement = statement.where((D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1])))
     return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
