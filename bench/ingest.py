@@ -42,7 +42,7 @@ from bench.plain import serve_plain
 ENCRYPT_KEY = "bench-encrypt-key"
 TOKEN = "bench-verification-token"
 APP, TENANT = "cli_bench", "tenant-bench"
-GRANTS = 40
+GRANTS = 200
 
 
 @dataclass(frozen=True)

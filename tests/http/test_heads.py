@@ -33,7 +33,7 @@ async def port() -> AsyncIterator[int]:
     server = Server(config)
     task = asyncio.create_task(server.serve())
     async with asyncio.timeout(10):
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn offers a flag and no event
             await asyncio.sleep(0)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
@@ -77,4 +77,4 @@ async def test_bodies_and_common_heads_pass(port: int) -> None:
     parts = [head + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 1_000, b"0\r\n\r\n"]
     for answer, size in ((whole, len(body)), (await answer_to(port, parts), 1_024_000)):
         assert answer.startswith(b"HTTP/1.1 200 OK")
-        assert answer.endswith(str(size).encode())
+        assert b"\r\n%d\r\n" % size in answer

@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
 class BoundedHttp(HttpToolsProtocol):
     """uvicorn's protocol with a bound on what is kept of a request beside its body: line, headers, trailers.
 
-    Without it any stranger fills the memory before the gate sees the request.
+    Without it any stranger fills the memory before the gate sees the request. Exact to one read of the socket.
     """
 
     _beside_body = 0
