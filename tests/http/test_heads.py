@@ -78,3 +78,17 @@ async def test_bodies_and_common_heads_pass(port: int) -> None:
     for answer, size in ((whole, len(body)), (await answer_to(port, parts), 1_024_000)):
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert b"\r\n%d\r\n" % size in answer
+
+
+async def test_half_a_head_does_not_hold_its_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that says nothing or stops inside a head, first or later, is closed; a whole one is answered."""
+    monkeypatch.setattr(BoundedHttp, "head_wait_s", 0.2)
+    whole = LINE + b"Content-Length: 0\r\n\r\n"
+    for parts in ([b""], [LINE], [whole, LINE]):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for part in parts:
+            writer.write(part)
+        async with asyncio.timeout(10):
+            seen = await reader.read(-1)  # to the end of the connection
+        assert seen.count(b"HTTP/1.1 200 OK") == parts.count(whole)
+        writer.close()

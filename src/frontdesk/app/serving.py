@@ -19,7 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from frontdesk.app.settings import Settings
 from frontdesk.app.wiring import Process
-from frontdesk.kernel.limits import REQUEST_HEAD_BYTES_MAX
+from frontdesk.kernel.clock import SECOND
+from frontdesk.kernel.limits import REQUEST_HEAD_BYTES_MAX, REQUEST_HEAD_WAIT_US
 
 log = structlog.get_logger("frontdesk.app")
 
@@ -40,12 +41,43 @@ class Server(uvicorn.Server):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on what is kept of a request beside its body: line, headers, trailers.
+    """uvicorn's protocol with a bound on what is kept of a request beside its body: line, headers, trailers, and time.
 
-    Without it any stranger fills the memory before the gate sees the request. Exact to one read of the socket.
+    Without it any stranger fills the memory, or holds connections with half a request, before the gate sees anything.
+    Exact to one read of the socket. Does not bound the time of a body: routes that take one bound it themselves.
     """
 
+    head_wait_s = REQUEST_HEAD_WAIT_US / SECOND
     _beside_body = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A new connection has to come to the end of a first head in time."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """The head is here; what follows has its own bounds."""
+        self._head_came()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._head_came()
+        self._head_timer = self.loop.call_later(self.head_wait_s, self._head_is_late)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Count, and end the connection past the bound."""
@@ -57,6 +89,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The next request of this connection."""
         self._beside_body = 0
+        self._await_head()
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
