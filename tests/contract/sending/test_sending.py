@@ -30,13 +30,13 @@ from frontdesk.desk.connections.channel import (
 )
 from frontdesk.desk.conversations.runner import Answer
 from frontdesk.desk.sending import steps
-from frontdesk.desk.sending import worker as sending_worker
 from frontdesk.desk.sending.steps import Order
 from frontdesk.identity.members import remove_member
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, SECOND
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.storage import patience
 from frontdesk.storage.database import Database
 from tests.contract.desk_world import LEASE_US, TABLES, DeskWorld, Seat
 
@@ -540,7 +540,7 @@ async def test_an_outcome_that_could_not_be_written_is_unknown_over_restarts(
     desk: DeskWorld, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider took it, the disk did not: the row stays `sending`, becomes indeterminate, and is not sent again."""
-    monkeypatch.setattr(sending_worker, "WRITE_PAUSE_S", 0)
+    monkeypatch.setattr(patience, "PAUSE_S", 0)
     row = await answered(desk, seat)
 
     class FullDisk:

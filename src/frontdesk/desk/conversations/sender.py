@@ -28,12 +28,11 @@ from frontdesk.kernel.errors import DatabaseBusy, Problem
 from frontdesk.kernel.machine import Lease
 from frontdesk.kernel.secret_shapes import find_secret_shape
 from frontdesk.storage.database import Database
+from frontdesk.storage.patience import write_patiently
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
 
-WRITE_TRIES: Final = 4
-WRITE_PAUSE_S: Final = 0.5
 LOCALE_DEFAULT: Final = "en"
 
 log = structlog.get_logger("frontdesk.conversations")
@@ -203,7 +202,7 @@ class ConversationSender:
             result = await self._answer(begun)
             if result is not None:
                 answered = result
-                await self._write(lambda tx: _finish(tx, begun, answered))
+                await write_patiently(self._database, lambda tx: _finish(tx, begun, answered))
         except DatabaseBusy:
             log.warning("conversations.database_busy", operation="desk.conversations.send", id=begun.turn.id)
         except Exception as error:  # noqa: BLE001 - the top of one turn: its lease lapses, it ends `interrupted`
@@ -242,15 +241,6 @@ class ConversationSender:
                 return
             if stopped:
                 hold.cancel.set()
-
-    async def _write(self, fn: Callable[[Tx], T]) -> T:
-        """A fenced write, repeated while the database is busy: nothing was done, and the fence still decides."""
-        for _ in range(WRITE_TRIES - 1):
-            try:
-                return await self._database.write(fn)
-            except DatabaseBusy:
-                await asyncio.sleep(WRITE_PAUSE_S)
-        return await self._database.write(fn)
 
 
 def _log_defect(event: str, turn_id: str, error: Exception) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -24,14 +24,9 @@ from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage.database import Database
-from frontdesk.storage.tx import Tx
-
-T = TypeVar("T")
+from frontdesk.storage.patience import write_patiently
 
 log = structlog.get_logger("frontdesk.inbox")
-
-WRITE_TRIES = 4
-WRITE_PAUSE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -134,32 +129,32 @@ class ReceiptWorker:
         if isinstance(result, Failed):
             failed = result
             self._failpoints.hit("tF.before")
-            await self._write(lambda tx: working.fail_turn(tx, begun, failed, self._parts))
+            await write_patiently(self._database, lambda tx: working.fail_turn(tx, begun, failed, self._parts))
             self._failpoints.hit("tF.after")
             return
         answered = result
         self._failpoints.hit("t3.before")
-        turn = await self._write(lambda tx: working.commit_answer(tx, begun, answered))
+        turn = await write_patiently(self._database, lambda tx: working.commit_answer(tx, begun, answered))
         self._failpoints.hit("t3.after")
         if turn is None:
             return
         self._failpoints.hit("t4.before")
-        await self._write(lambda tx: working.deliver(tx, begun, turn, self._parts))
+        await write_patiently(self._database, lambda tx: working.deliver(tx, begun, turn, self._parts))
         self._failpoints.hit("t4.after")
 
     async def _begin(self, receipt: Receipt) -> Begun | None:
         self._failpoints.hit("t1b.before")
         if self._cut_off:
-            await self._write(lambda tx: working.release(tx, receipt))
+            await write_patiently(self._database, lambda tx: working.release(tx, receipt))
             return None
         try:
-            begun = await self._write(lambda tx: working.begin(tx, receipt, self._parts))
+            begun = await write_patiently(self._database, lambda tx: working.begin(tx, receipt, self._parts))
         except (StaleFence, DatabaseBusy):
             raise
         except Exception as error:  # noqa: BLE001 - as above
             # Nothing of the turn exists, so another try is safe; the cap makes a poisonous receipt end visibly.
             _log_defect("inbox.begin_failed", receipt.id, error)
-            await self._write(lambda tx: working.retry(tx, receipt, "connector_processing_failed"))
+            await write_patiently(self._database, lambda tx: working.retry(tx, receipt, "connector_processing_failed"))
             return None
         if begun is not None:
             self._failpoints.hit("t1b.after")
@@ -200,17 +195,6 @@ class ReceiptWorker:
                 return
             if stop:
                 hold.cancel.set()
-
-    async def _write(self, fn: Callable[[Tx], T]) -> T:
-        """A fenced write, repeated while the database is busy: nothing was done, and the fence still decides."""
-        for attempt in range(1, WRITE_TRIES + 1):
-            try:
-                return await self._database.write(fn)
-            except DatabaseBusy:
-                if attempt == WRITE_TRIES:
-                    raise
-                await asyncio.sleep(WRITE_PAUSE_S)
-        raise DatabaseBusy
 
 
 def _log_defect(event: str, receipt_id: str, error: Exception) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -18,14 +18,9 @@ from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage.database import Database
-from frontdesk.storage.tx import Tx
-
-T = TypeVar("T")
+from frontdesk.storage.patience import write_patiently
 
 log = structlog.get_logger("frontdesk.sending")
-
-WRITE_TRIES = 4
-WRITE_PAUSE_S = 0.5
 
 
 class DeliveryWorker:
@@ -122,7 +117,7 @@ class DeliveryWorker:
                 if file is not None and key is None:
                     key = await channel.upload(session, file)
             uploaded = key if key != delivery.upload_key else None
-            await self._write(lambda tx: steps.note_connected(tx, attempt, uploaded))
+            await write_patiently(self._database, lambda tx: steps.note_connected(tx, attempt, uploaded))
         except BaseException as error:
             if session is not None:
                 await self._close(channel, session)
@@ -134,7 +129,7 @@ class DeliveryWorker:
 
     async def _paced(self, attempt: Attempt) -> bool:
         """Wait for the chat's slot before `sending`. False: too far away, the attempt was given back."""
-        slot = await self._write(lambda tx: (steps.reserve(tx, attempt), tx.now))
+        slot = await write_patiently(self._database, lambda tx: (steps.reserve(tx, attempt), tx.now))
         reserved, now = slot
         if not reserved.reserved:
             return False
@@ -148,7 +143,7 @@ class DeliveryWorker:
         margin_us = self._lease_us - limits.SEND_TIMEOUT_US - limits.CLOSE_TIMEOUT_US
         start_before_us = self._clock.monotonic_us() + margin_us
         self._failpoints.hit("t7.before")
-        delivery = await self._write(lambda tx: steps.begin_sending(tx, attempt, self._lease_us))
+        delivery = await write_patiently(self._database, lambda tx: steps.begin_sending(tx, attempt, self._lease_us))
         if delivery is None:
             return
         self._failpoints.hit("t7.after")
@@ -171,14 +166,15 @@ class DeliveryWorker:
 
     async def _conclude(self, delivery: Delivery, outcome: Any) -> None:
         self._failpoints.hit("t9.before")
-        status = await self._write(lambda tx: steps.conclude(tx, delivery, outcome))
+        status = await write_patiently(self._database, lambda tx: steps.conclude(tx, delivery, outcome))
         self._failpoints.hit("t9.after")
         log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
 
     async def _connect_failed(self, attempt: Attempt, failure: ConnectFailed) -> None:
         wait_us = None if failure.wait_ms is None else failure.wait_ms * 1000
         try:
-            await self._write(
+            await write_patiently(
+                self._database,
                 lambda tx: steps.connect_failed(
                     tx,
                     attempt,
@@ -186,7 +182,7 @@ class DeliveryWorker:
                     wait_us=wait_us,
                     provider_code=failure.provider_code,
                     final=failure.final,
-                )
+                ),
             )
         except StaleFence:
             self._on_lost()
@@ -201,17 +197,6 @@ class DeliveryWorker:
                 await channel.close(session)
         except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stands
             log.warning("sending.close_failed", operation="desk.sending", code=type(error).__name__)
-
-    async def _write(self, fn: Callable[[Tx], T]) -> T:
-        """A fenced write, repeated while the database is busy: nothing was done, and the fence still decides."""
-        for attempt in range(1, WRITE_TRIES + 1):
-            try:
-                return await self._database.write(fn)
-            except DatabaseBusy:
-                if attempt == WRITE_TRIES:
-                    raise
-                await asyncio.sleep(WRITE_PAUSE_S)
-        raise DatabaseBusy
 
 
 def _log_defect(event: str, delivery_id: str, error: Exception) -> None:
