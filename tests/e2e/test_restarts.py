@@ -227,7 +227,7 @@ async def test_no_wake_up_is_needed(copy_house: Copy) -> None:
         await house.listen()
         health = f"{example.workspace}/installations/{example.installation['id']}/health"
         assert (await example.call("GET", health))["reply_execution_ready"] is True
-        asked = [await rig.say(example, f"Question {number}?") for number in range(3)]
+        asked = [await rig.say(example, f"Question {number}?", wait=True) for number in range(3)]
         await house.answered(*asked)
         assert [row["target_id"] for row in (await house.wires())[wires:]] == asked
         assert [house.receipt(message)["attempt_count"] for message in asked] == [1, 1, 1]

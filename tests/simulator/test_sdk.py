@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import importlib.util
 import io
 import json
 import re
@@ -26,7 +27,19 @@ def model(name: str) -> Any:
 
 
 @pytest.fixture
-def client(desk: Provider) -> Iterator[Any]:
+def unmodified_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's own transport, read from its source again: Frontdesk's channel puts another one in, process-wide."""
+    transport = importlib.import_module("lark_channel.core.http.transport")
+    spec = importlib.util.spec_from_file_location("lark_channel.core.http.own_transport", transport.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    own = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(own)
+    monkeypatch.setattr(transport, "_sync_requester", own._sync_requester)
+
+
+@pytest.fixture
+def client(desk: Provider, unmodified_sdk: None) -> Iterator[Any]:
     """The SDK's client with its own token handling."""
     from lark_channel import Client
     from lark_channel.core.token.manager import TokenManager
