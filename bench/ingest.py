@@ -112,7 +112,7 @@ def serve_frontdesk(data: str, sock: socket.socket) -> None:
     """The production application, worker off, reception budgets lifted."""
     import uvicorn
 
-    from frontdesk.app.serving import Server, run
+    from frontdesk.app.serving import BoundedHttp, Server, run, settle_memory
     from frontdesk.app.settings import load_settings
     from frontdesk.app.telemetry import configure_logging
     from frontdesk.app.wiring import Process
@@ -126,7 +126,17 @@ def serve_frontdesk(data: str, sock: socket.socket) -> None:
     async def main() -> None:
         process = Process(settings, folder, with_worker=False, port=sock.getsockname()[1])
         await process.start()
-        config = uvicorn.Config(process.api, log_config=None, access_log=False, lifespan="off", proxy_headers=False)
+        settle_memory()
+        config = uvicorn.Config(
+            process.api,
+            http=BoundedHttp,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
         server = Server(config)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[sock])

@@ -494,7 +494,9 @@ assert not [name for name in sys.modules if name.split(".")[0] in vendor]
 channel.verify(push, Credentials("s", "k", "t"))
 assert "lark_channel" in sys.modules
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, env={"PYTHONPATH": "src"}, timeout=60)
+    command = [sys.executable, "-W", "error", "-c", script]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env={"PYTHONPATH": "src"}, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_cipher_is_what_the_documentation_says() -> None:

@@ -119,6 +119,9 @@ async def test_asked_to_stop_while_something_is_under_way(copy_house: Copy) -> N
                 _send_ends_within_the_grace(sending),
                 _send_does_not_end(stuck),
             )
+            for house in (late, slow, sending, stuck):
+                left = [row["status"] for row in house.rows("receipts")]
+                assert set(left) <= {"completed", "permanent_failed"}, "nothing is left half done"
 
 
 def _faults(sending: House, stuck: House) -> list[dict[str, Any]]:
