@@ -110,9 +110,7 @@ def message(number: int, person: int, target: str) -> dict[str, Any]:
 
 def serve_frontdesk(data: str, sock: socket.socket) -> None:
     """The production application, worker off, reception budgets lifted."""
-    import uvicorn
-
-    from frontdesk.app.serving import BoundedHttp, Server, run, settle_memory
+    from frontdesk.app.serving import run, settle_memory, web_server
     from frontdesk.app.settings import load_settings
     from frontdesk.app.telemetry import configure_logging
     from frontdesk.app.wiring import Process
@@ -127,17 +125,7 @@ def serve_frontdesk(data: str, sock: socket.socket) -> None:
         process = Process(settings, folder, with_worker=False, port=sock.getsockname()[1])
         await process.start()
         settle_memory()
-        config = uvicorn.Config(
-            process.api,
-            http=BoundedHttp,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-        )
-        server = Server(config)
+        server = web_server(process, settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[sock])
         shared = process.database.grouped / max(1, process.database.commits)  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from frontdesk.storage.opening import open_database
 from frontdesk.storage.postgres import postgres_engine
 from frontdesk.storage.sqlite import sqlite_engine
 from frontdesk.storage.tx import Tx
+from tests.contract.desk_world import DeskWorld, Seat, open_desk
 from tests.contract.world import World, first_world
 from tests.support.engines import Engine, database_name
 from tests.support.postgres import SharedPostgres
@@ -128,3 +129,15 @@ def database(open_session: Callable[..., TimedDatabase]) -> TimedDatabase:
 async def world(database: TimedDatabase) -> World:
     """`database` after a first start: `owner`, workspace `home`, project `first`."""
     return await first_world(database)
+
+
+@pytest.fixture
+async def desk(database: Database, clock: ManualClock) -> DeskWorld:
+    """The whole desk on each engine."""
+    return await open_desk(database, clock)
+
+
+@pytest.fixture
+async def seat(desk: DeskWorld) -> Seat:
+    """The owner's at their chat: bound, with a conversation, an active grant and a sent activation."""
+    return await desk.seat()

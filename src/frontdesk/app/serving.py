@@ -158,12 +158,9 @@ class StopSignal:
         await self._event.wait()
 
 
-async def serve(
-    process: Process, settings: Settings, sock: socket.socket, *, exit_with_stdin: bool, ready: Callable[[], None]
-) -> None:
-    """Start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks are answered."""
-    stop = StopSignal(exit_with_stdin=exit_with_stdin)
-    server = Server(
+def web_server(process: Process, settings: Settings) -> Server:
+    """The one way a process's API is served, in production as in the bench."""
+    return Server(
         uvicorn.Config(
             process.api,
             http=BoundedHttp,
@@ -179,6 +176,14 @@ async def serve(
             ws="none",
         )
     )
+
+
+async def serve(
+    process: Process, settings: Settings, sock: socket.socket, *, exit_with_stdin: bool, ready: Callable[[], None]
+) -> None:
+    """Start → recover → serve, finally stop, whichever of them raises. While work ends, callbacks are answered."""
+    stop = StopSignal(exit_with_stdin=exit_with_stdin)
+    server = web_server(process, settings)
     try:
         await process.start()
         settle_memory()

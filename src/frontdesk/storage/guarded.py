@@ -92,19 +92,24 @@ def transition(
 
 def renew(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, *, expires_at: int) -> bool:
     """Extend a live lease; False means it is lost: stop, write nothing, drop the result."""
-    column = table.c
-    statement = (
-        update(table)
-        .where(
-            column.id == row_id,
-            column.status.in_(states),
-            column.lease_owner == lease.owner,
-            column.lease_generation == lease.generation,
-            column.lease_expires_at > tx.now,
-        )
-        .values(lease_expires_at=expires_at, updated_at=tx.now)
-    )
+    statement = _update_held(table, states, row_id, lease).where(table.c.lease_expires_at > tx.now)
+    return tx.execute(statement.values(lease_expires_at=expires_at, updated_at=tx.now)).rowcount == 1
+
+
+def note(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, *, values: Mapping[str, Any]) -> bool:
+    """Set columns of a held row that are not its state; False where the fence is stale. Does not ask for the expiry."""
+    statement = _update_held(table, states, row_id, lease).values(**values, updated_at=tx.now)
     return tx.execute(statement).rowcount == 1
+
+
+def _update_held(table: Table, states: Sequence[str], row_id: str, lease: Lease) -> Update:
+    column = table.c
+    return update(table).where(
+        column.id == row_id,
+        column.status.in_(states),
+        column.lease_owner == lease.owner,
+        column.lease_generation == lease.generation,
+    )
 
 
 def held(row: Mapping[Any, Any], lease: Lease, *, now: int | None = None) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
 from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
-from frontdesk.storage.guarded import Take, renew, transition
+from frontdesk.storage.guarded import Take, note, renew, transition
 from frontdesk.storage.paging import page
 from frontdesk.storage.prepared import Prepared, insert_unless_known
 from frontdesk.storage.tx import Tx, for_update
@@ -153,17 +153,7 @@ def renew_lease(tx: Tx, receipt_id: str, lease: Lease, expires_at: int) -> bool:
 
 def set_turn(tx: Tx, receipt_id: str, lease: Lease, turn_id: str) -> bool:
     """Name the receipt's turn, fenced."""
-    statement = (
-        update(RECEIPTS)
-        .where(
-            R.id == receipt_id,
-            R.status == "processing",
-            R.lease_owner == lease.owner,
-            R.lease_generation == lease.generation,
-        )
-        .values(turn=turn_id, updated_at=tx.now)
-    )
-    return tx.execute(statement).rowcount == 1
+    return note(tx, RECEIPTS, ("processing",), receipt_id, lease, values={"turn": turn_id})
 
 
 def make_next_due(tx: Tx, grant_id: str) -> bool:

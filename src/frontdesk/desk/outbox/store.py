@@ -12,7 +12,7 @@ from frontdesk.desk.outbox.machine import DELIVERY, UNDER_WAY, WAITING
 from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
-from frontdesk.storage.guarded import Take, transition
+from frontdesk.storage.guarded import Take, note, transition
 from frontdesk.storage.paging import page
 from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_update
@@ -142,17 +142,7 @@ def move(
 
 def store_upload_key(tx: Tx, delivery_id: str, lease: Lease, key: str) -> bool:
     """Keep the provider's file key, fenced; later attempts reuse it."""
-    statement = (
-        update(DELIVERIES)
-        .where(
-            D.id == delivery_id,
-            D.status == "connecting",
-            D.lease_owner == lease.owner,
-            D.lease_generation == lease.generation,
-        )
-        .values(upload_key=key, updated_at=tx.now)
-    )
-    return tx.execute(statement).rowcount == 1
+    return note(tx, DELIVERIES, ("connecting",), delivery_id, lease, values={"upload_key": key})
 
 
 def store_read_back(tx: Tx, delivery_id: str, result: str) -> None:
