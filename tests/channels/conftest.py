@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,10 +24,13 @@ class InlineThreads:
 
 
 class PoolThreads:
-    """Runs the work on real threads."""
+    """Runs the work on real threads, all there from the start: a pool that grows would spoil a count of threads."""
 
     def __init__(self, workers: int) -> None:
         self.executor = ThreadPoolExecutor(workers, thread_name_prefix="test-worker")
+        together = threading.Barrier(workers)
+        for started in [self.executor.submit(together.wait, 10) for _ in range(workers)]:
+            started.result()
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.executor, fn, *args)

@@ -7,6 +7,8 @@ same database once more, with a writer, a pool and a file lock of its own, for r
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import secrets
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,7 +19,6 @@ import pytest
 
 from frontdesk.app.migrating import head_revision, upgrade
 from frontdesk.kernel.clock import ManualClock
-from frontdesk.kernel.ids import SystemEntropy
 from frontdesk.storage.database import Database, Wake
 from frontdesk.storage.opening import open_database
 from frontdesk.storage.postgres import postgres_engine
@@ -30,6 +31,18 @@ from tests.support.postgres import SharedPostgres
 from tests.support.summary import record_engine
 
 T = TypeVar("T")
+
+
+class OrderedEntropy:
+    """Random bytes, but the eight of an id count upwards, so that rows of one instant sort as they were made.
+
+    `clock` stands: with random ids such rows would come in any order, which no moving clock lets happen.
+    """
+
+    _count = itertools.count()
+
+    def token_bytes(self, count: int) -> bytes:
+        return next(self._count).to_bytes(8, "big") if count == 8 else secrets.token_bytes(count)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +124,7 @@ async def open_session(engine: Engine, clock: ManualClock) -> AsyncIterator[Call
     opened: list[TimedDatabase] = []
 
     def open_one(*, wake: Wake | None = None) -> TimedDatabase:
-        opened.append(TimedDatabase(open_database(engine.url, clock, SystemEntropy(), wake=wake), clock))
+        opened.append(TimedDatabase(open_database(engine.url, clock, OrderedEntropy(), wake=wake), clock))
         return opened[-1]
 
     yield open_one
