@@ -6,6 +6,7 @@ Made by the product's own verbs; the activation's provider answer is what a benc
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from frontdesk.app.installing import initialise
@@ -25,9 +26,18 @@ from frontdesk.storage.tx import Tx
 
 
 def make_world(
-    data: Path, app: str, tenant: str, *, encrypt_key: str, token: str, people: int
+    data: Path,
+    app: str,
+    tenant: str,
+    *,
+    encrypt_key: str,
+    token: str,
+    people: int,
+    secret: str = "s",
+    chats: Sequence[tuple[str, str]] | None = None,
 ) -> tuple[str, list[str]]:
-    """(callback path, one reply target a person)."""
+    """(callback path, one reply target a person). `chats`: the provider's (person, chat), else made-up ones."""
+    known = chats or [(f"ou_{number}", f"oc_{number}") for number in range(people)]
     installed = initialise(data, "bench-password")
     settings = load_settings(data)
     keyring = KeyRing(settings.credential_keys.get_secret_value())
@@ -48,7 +58,7 @@ def make_world(
             app_id=app,
             tenant_key=tenant,
             inbound="webhook",
-            secrets={"app_secret": "s", "encrypt_key": encrypt_key, "verification_token": token},
+            secrets={"app_secret": secret, "encrypt_key": encrypt_key, "verification_token": token},
             target_url=None,
             command_language="en",
             provider_zone=None,
@@ -77,9 +87,9 @@ def make_world(
             tenant_key=tenant,
             event_id=f"bind-{number}",
             message_id=f"om_bind_{number}",
-            sender_id=f"ou_{number}",
+            sender_id=known[number][0],
             sender_type="user",
-            chat_id=f"oc_{number}",
+            chat_id=known[number][1],
             chat_type="p2p",
             message_type="text",
             text=code,
@@ -124,8 +134,9 @@ def make_world(
 
     async def build() -> str:
         installation_id = await database.write(connect)
-        for number in range(people):
-            await database.write(lambda tx, n=number: person(tx, installation_id, n))
+        for start in range(0, people, 50):
+            some = range(start, min(start + 50, people))
+            await database.write(lambda tx, some=some: [person(tx, installation_id, number) for number in some])
         await database.close()
         return installation_id
 

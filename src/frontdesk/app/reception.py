@@ -17,7 +17,7 @@ from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.secretbox import CredentialUnavailable, KeyRing
-from frontdesk.storage.database import Database
+from frontdesk.storage.database import Database, Gathering
 from frontdesk.storage.tx import Tx
 
 TARGET_KEPT_US: Final = 1 * SECOND
@@ -101,24 +101,40 @@ class Reception:
             return
         self._failpoints.hit("t0.before")
 
-        def write(tx: Tx) -> list[inbox.Received]:
-            return [
-                inbox.receive(
-                    tx,
-                    target.installation_id,
-                    event,
-                    transport="webhook",
-                    unaddressed_messages=self._unaddressed,
-                    verified_with=None if target.fresh else target.installation,
-                )
-                for event in kept
-            ]
-
+        pushes = [
+            inbox.Push(
+                target.installation_id,
+                event,
+                transport="webhook",
+                unaddressed_messages=self._unaddressed,
+                verified_with=None if target.fresh else target.installation,
+            )
+            for event in kept
+        ]
         try:
-            received = await self._database.write(write, wait_s=COMMIT_WAIT_S)
+            received = await self._write(pushes)
         except inbox.SecretsChanged:
             raise TargetChanged from None
         self._failpoints.hit("t0.after")
         for each in received:
             if each.outcome == "ignored":
                 self._metrics.ignored_event(each.code or "ignored")
+
+    async def _write(self, pushes: Sequence[inbox.Push]) -> Sequence[inbox.Received]:
+        if len(pushes) == 1:  # every push of a provider known so far; it may share statements with those beside it
+            return [await self._database.write(_RECEIVING.of(pushes[0]), wait_s=COMMIT_WAIT_S)]
+        return await self._database.write(lambda tx: [_receive(tx, push) for push in pushes], wait_s=COMMIT_WAIT_S)
+
+
+def _receive(tx: Tx, push: inbox.Push) -> inbox.Received:
+    return inbox.receive(
+        tx,
+        push.installation_id,
+        push.event,
+        transport=push.transport,
+        unaddressed_messages=push.unaddressed_messages,
+        verified_with=push.verified_with,
+    )
+
+
+_RECEIVING: Final = Gathering(_receive, inbox.receive_together)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Engine
 
@@ -16,7 +17,37 @@ from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - the item of a gathered write
 Wake = Callable[[list[str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering(Generic[I, T]):
+    """A write that many callers want at once, each for an item of their own, and that is cheaper for many together.
+
+    `alone(tx, item)` does it for one. `together(tx, items)` does it for several: an item's result, an exception for its
+    caller alone, or None where nothing was done for it and `alone` has to follow. An exception that `together` raises
+    undoes it whole, and `alone` follows for each: one bad item never fails the others.
+    """
+
+    alone: Callable[[Tx, I], T]
+    together: Callable[[Tx, Sequence[I]], Sequence[T | Exception | None]]
+
+    def of(self, item: I) -> Gathered[I, T]:
+        """The write of one item, to be handed to `Database.write`."""
+        return Gathered(self, item)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[I, T]):
+    """One item's write. A database that gathers runs it with others of its gathering; called, it runs alone."""
+
+    gathering: Gathering[I, T]
+    item: I
+
+    def __call__(self, tx: Tx) -> T:
+        """Run it alone."""
+        return self.gathering.alone(tx, self.item)
 
 
 class Database(Protocol):
@@ -30,6 +61,8 @@ class Database(Protocol):
 
     async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
         """Run `fn` and commit. A cancelled caller lets the transaction finish. Raises `DatabaseBusy` (nothing done).
+
+        A `Gathered` one may share its transaction with those of its gathering that wait beside it.
 
         With `wait_s` the caller waits no longer than that: `CommitPending`, and the transaction goes on without them.
         """
@@ -54,7 +87,7 @@ class Job:
     __slots__ = ("_free", "_loop", "failed", "fn", "future", "value", "wakes")
 
     def __init__(self, fn: Callable[[Tx], Any]) -> None:
-        self.fn = fn
+        self.fn: Any = fn
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self.wakes: list[str] = []
@@ -137,6 +170,18 @@ class _Line:
         self._armed = bool(self._jobs)
         if self._armed:
             self.loop.call_later(min(self._seconds, 0.25), self._look)
+
+
+def run_together(tx: Tx, jobs: Sequence[Job]) -> list[Job]:
+    """Run jobs of one gathering in `tx` and keep what became of each; those that still have to run alone."""
+    outcomes = jobs[0].fn.gathering.together(tx, [job.fn.item for job in jobs])
+    alone: list[Job] = []
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if outcome is None:
+            alone.append(job)
+        else:
+            job.end(isinstance(outcome, Exception), outcome)
+    return alone
 
 
 def deliver(jobs: Sequence[Job]) -> None:

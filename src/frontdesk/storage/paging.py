@@ -1,11 +1,14 @@
-"""Keyset paging of every list: newest first by (created_at, id); one row more than asked tells of a next page."""
+"""Bounded reads in an index's order: pages of lists, and the first rows over a few states.
+
+Lists are paged by keyset, newest first by (created_at, id); one row more than asked tells of a next page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, Table, and_, or_
+from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, Table, and_, or_, select, union_all
 
 from frontdesk.storage.tx import Tx
 
@@ -24,3 +27,23 @@ def page(
         return rows, None
     last = rows[limit - 1]
     return rows[:limit], (last["created_at"], last["id"])
+
+
+def first_over(parts: Sequence[Select[Any]], order: Sequence[str], limit: int) -> Select[Any]:
+    """The first `limit` rows of several selects, by the columns named in `order`, ascending.
+
+    Each part is read in the order of its own index and stops at the limit. One select with `status IN (…)` would read
+    and sort every row of these states, which is all that waits.
+    """
+    firsts = [part.order_by(*(part.selected_columns[name] for name in order)).limit(limit) for part in parts]
+    merged = union_all(*(select(first.subquery()) for first in firsts)).subquery("merged")
+    return select(merged).order_by(*(merged.c[name] for name in order)).limit(limit)
+
+
+def stands_before(earlier: FromClause, later: FromClause) -> ColumnElement[bool]:
+    """True where a row of `earlier` comes before the one of `later` by (created_at, id).
+
+    The first comparison says nothing that the others don't; it is the one an index that ends in `created_at` can use.
+    """
+    e, n = earlier.c, later.c
+    return and_(e.created_at <= n.created_at, or_(e.created_at < n.created_at, e.id < n.id))

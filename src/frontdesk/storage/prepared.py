@@ -7,8 +7,9 @@ Core expression, compiled by the same dialect, and skips the layers in between; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Boolean, ClauseElement, Table, bindparam
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +18,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from frontdesk.storage.tx import Tx
+
+# Questions asked in one statement: each number of them is a statement of its own, which the drivers keep prepared.
+TOGETHER_MAX: Final = 16
+_NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
 class Prepared:
@@ -99,11 +104,6 @@ class _Compiled:
         """True where the driver takes a sequence."""
         return self._order is not None
 
-    @property
-    def has_constants(self) -> bool:
-        """True where the statement binds values of its own."""
-        return bool(self._fixed)
-
     def bound(self, parameters: Mapping[str, Any]) -> Any:
         """The driver's parameters; a name that is missing is a KeyError."""
         if self._fixed:
@@ -129,45 +129,83 @@ class Bundle:
 
     def __init__(self, *parts: Prepared) -> None:
         self._parts = parts
-        self._made: dict[str, tuple[str, tuple[_Compiled, ...]]] = {}
+        self._made: dict[tuple[str, int], tuple[str, tuple[_Compiled, ...]]] = {}
 
     def read(self, tx: Tx, parameters: Mapping[str, Any]) -> list[dict[str, Any] | None]:
         """One row or None for each part, in order. Parts share parameter names, so a name means one thing."""
-        made = self._made.get(tx.conn.dialect.name)
+        return self.read_each(tx, (parameters,))[0]
+
+    def read_each(self, tx: Tx, asked: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any] | None]]:
+        """`read` for each of `asked`, in as few statements as may be. Locks are taken in the order of `asked`."""
+        found: list[list[dict[str, Any] | None]] = []
+        for start in range(0, len(asked), TOGETHER_MAX):
+            found += self._read_some(tx, asked[start : start + TOGETHER_MAX])
+        return found
+
+    def _read_some(self, tx: Tx, asked: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any] | None]]:
+        made = self._made.get((tx.conn.dialect.name, len(asked)))
         if made is None:
-            made = self._made[tx.conn.dialect.name] = self._make(tx)
+            made = self._made[tx.conn.dialect.name, len(asked)] = self._make(tx, len(asked))
         sql, parts = made
         if parts[0].positional:
-            bound: Any = [value for part in parts for value in part.bound(parameters)]
+            bound: Any = [value for each in asked for part in parts for value in part.bound(each)]
         else:
-            bound = dict(parameters)
-        values = _execute(tx, sql, bound).fetchone()
-        rows: list[dict[str, Any] | None] = []
-        start = 0
-        for part in parts:
-            end = start + part.width
-            rows.append(None if values[start] is None else part.row(values[start:end]))
-            start = end
-        return rows
+            bound = {
+                f"{name}_{place}_{number}": value
+                for number, each in enumerate(asked)
+                for place, part in enumerate(parts)
+                for name, value in part.bound(each).items()
+            }
+        found: list[list[dict[str, Any] | None]] = [[] for _ in asked]
+        for values in _execute(tx, sql, bound).fetchall():
+            start = 1
+            rows = found[values[0]]
+            for part in parts:
+                end = start + part.width
+                rows.append(None if values[start] is None else part.row(values[start:end]))
+                start = end
+        return found
 
-    def _make(self, tx: Tx) -> tuple[str, tuple[_Compiled, ...]]:
+    def _make(self, tx: Tx, count: int) -> tuple[str, tuple[_Compiled, ...]]:
         compiled = tuple(part.compiled(tx) for part in self._parts)
-        if any(part.has_constants for part in compiled) and not compiled[0].positional:
-            raise ValueError("a bundled select names all of its parameters")
-        columns = ", ".join(f'p{number}."{name}"' for number, part in enumerate(compiled) for name in part.names)
-        joins = " ".join(f"LEFT JOIN ({part.sql}) AS p{number} ON 1 = 1" for number, part in enumerate(compiled))
-        return f"SELECT {columns} FROM (SELECT 1 AS one) AS base {joins}", compiled  # noqa: S608 - our own compiled SQL
+        columns = ", ".join(f'p{place}."{name}"' for place, part in enumerate(compiled) for name in part.names)
+        arms: list[str] = []
+        for number in range(count):
+            # Each question's parameters are its own: `?` by place, `%(name)s` by part and question behind the name.
+            selects = (_NAMED.sub(rf"%(\1_{place}_{number})s", part.sql) for place, part in enumerate(compiled))
+            joins = " ".join(f"LEFT JOIN ({sql}) AS p{place} ON 1 = 1" for place, sql in enumerate(selects))
+            arms.append(f"SELECT {number} AS n, {columns} FROM (SELECT 1 AS one) AS base {joins}")  # noqa: S608 - ours
+        return " UNION ALL ".join(arms), compiled
 
 
-def insert_unless_known(table: Table, columns: Sequence[str], key: Sequence[str]) -> Prepared:
-    """INSERT … ON CONFLICT (key) DO NOTHING over all of `columns`: `changed` is 0 where the key is taken.
+class InsertUnlessKnown:
+    """INSERT … ON CONFLICT (key) DO NOTHING: a taken key is no error, any other constraint raises. No savepoint."""
 
-    Any other constraint still raises; no savepoint is needed, since a taken key is no error.
-    """
+    def __init__(self, table: Table, columns: Sequence[str], key: Sequence[str]) -> None:
+        """`columns` are given for every row; `key` names the unique columns that decide whether a row is known."""
+        self._table, self._columns, self._key = table, tuple(columns), tuple(key)
+        self._made: dict[int, Prepared] = {}
 
-    def statement(engine: str) -> ClauseElement:
+    def ids(self, tx: Tx, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+        """Insert what is not known yet; the `id`s of the rows that were. Rows of one call have different keys."""
+        inserted: set[str] = set()
+        for start in range(0, len(rows), TOGETHER_MAX):
+            some = rows[start : start + TOGETHER_MAX]
+            compiled = self._statement(len(some)).compiled(tx)
+            values = {f"{name}_{n}": row[name] for n, row in enumerate(some) for name in self._columns}
+            inserted.update(found[0] for found in _execute(tx, compiled.sql, compiled.bound(values)).fetchall())
+        return inserted
+
+    def _statement(self, count: int) -> Prepared:
+        made = self._made.get(count)
+        if made is None:
+            made = self._made[count] = Prepared(lambda engine: self._build(engine, count))
+        return made
+
+    def _build(self, engine: str, count: int) -> ClauseElement:
         make = postgresql.insert if engine == "postgresql" else sqlite.insert
-        values: dict[str, Any] = {name: bindparam(name) for name in columns}
-        return make(table).values(values).on_conflict_do_nothing(index_elements=list(key))
-
-    return Prepared(statement)
+        rows: list[dict[str, Any]] = [
+            {name: bindparam(f"{name}_{number}") for name in self._columns} for number in range(count)
+        ]
+        statement = make(self._table).values(rows if count > 1 else rows[0])
+        return statement.on_conflict_do_nothing(index_elements=list(self._key)).returning(self._table.c.id)

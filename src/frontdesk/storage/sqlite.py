@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Deadlines, Job, Wake, deliver
+from frontdesk.storage.database import Deadlines, Gathered, Gathering, Job, Wake, deliver, run_together
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -195,9 +195,9 @@ class SqliteDatabase:
             self._transact(started)
         if not self._inline:
             deliver(started)
-        wakes = [topic for job in started if not job.failed for topic in job.wakes]
+        wakes = {topic for job in started if not job.failed for topic in job.wakes}
         if wakes and self._wake is not None:
-            self._wake(wakes)
+            self._wake(list(wakes))
 
     def _transact(self, jobs: list[Job]) -> None:
         """Run the jobs in one transaction, a savepoint each, and keep what became of each."""
@@ -206,7 +206,7 @@ class SqliteDatabase:
             driver = _driver(connection)
             driver.execute("BEGIN IMMEDIATE")
             try:
-                for job in jobs:
+                for job in self._together(connection, driver, jobs):
                     self._savepoint(connection, driver, job)
                     if not driver.in_transaction:
                         raise _TransactionEnded(job.value)  # noqa: TRY301 - ends the whole group
@@ -225,6 +225,35 @@ class SqliteDatabase:
             return
         self.commits += 1
         self.grouped += len(jobs)
+
+    def _together(self, connection: Connection, driver: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
+        """Run what can run together, behind one savepoint for each gathering; the jobs that have to run alone."""
+        gatherings: dict[Gathering[Any, Any], list[Job]] = {}
+        for job in jobs:
+            if isinstance(job.fn, Gathered):
+                gatherings.setdefault(job.fn.gathering, []).append(job)
+        done: set[Job] = set()
+        for some in gatherings.values():
+            if len(some) > 1:
+                done.update(self._gathered(connection, driver, some))
+        return [job for job in jobs if job not in done] if done else jobs
+
+    def _gathered(self, connection: Connection, driver: sqlite3.Connection, jobs: list[Job]) -> set[Job]:
+        tx = Tx(connection, self._clock.now_us(), self._entropy)
+        driver.execute("SAVEPOINT job")
+        try:
+            alone = run_together(tx, jobs)
+        except BaseException as error:  # noqa: BLE001 - each runs alone, and what is wrong with one meets it there
+            if not driver.in_transaction:
+                raise _TransactionEnded(error) from None
+            driver.execute("ROLLBACK TO job")
+            driver.execute("RELEASE job")
+            return set()
+        driver.execute("RELEASE job")
+        done = set(jobs).difference(alone)
+        for job in done:
+            job.wakes = tx.wakes
+        return done
 
     def _savepoint(self, connection: Connection, driver: sqlite3.Connection, job: Job) -> None:
         tx = Tx(connection, self._clock.now_us(), self._entropy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -372,10 +372,12 @@ def sole_usable(tx: Tx, binding: Binding) -> tuple[ReplyGrant | None, bool]:
     return (usable[0] if usable else None), False
 
 
-def find_grant(tx: Tx, grant_id: str, *, lock: bool = False) -> ReplyGrant | None:
-    """One grant by id, whoever asks; with `lock` arrivals under it are serialised (PostgreSQL)."""
-    row = store.find(tx, grant_id, lock=lock)
-    return grant_of(row) if row is not None else None
+def lock_grants(tx: Tx, grant_ids: Iterable[str]) -> dict[str, ReplyGrant]:
+    """Those of several grants that exist, whoever asks. Arrivals under them are serialised (PostgreSQL).
+
+    Locked in the order of their ids: two transactions that lock the same ones can't wait for each other.
+    """
+    return {row["id"]: grant_of(row) for row in store.lock_each(tx, sorted(set(grant_ids)))}
 
 
 def _record(tx: Tx, grant: ReplyGrant, kind: str, actor_id: str | None) -> None:

@@ -12,7 +12,7 @@ from frontdesk.desk.grants.tables import REPLY_GRANTS
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import transition
 from frontdesk.storage.paging import page
-from frontdesk.storage.prepared import Prepared
+from frontdesk.storage.prepared import Bundle, Prepared
 from frontdesk.storage.tx import Tx, for_share, for_update
 
 R = REPLY_GRANTS.c
@@ -20,12 +20,19 @@ R = REPLY_GRANTS.c
 
 _BY_ID = select(REPLY_GRANTS).where(R.id == bindparam("grant_id"))
 _FIND, _SHARE, _LOCK = Prepared(_BY_ID), Prepared(for_share(_BY_ID)), Prepared(for_update(_BY_ID))
+_LOCK_EACH = Bundle(_LOCK)
 
 
 def find(tx: Tx, grant_id: str, *, share: bool = False, lock: bool = False) -> Mapping[str, Any] | None:
     """One reply grant by id."""
     prepared = _LOCK if lock else _SHARE if share else _FIND
     return prepared.find(tx, {"grant_id": grant_id})
+
+
+def lock_each(tx: Tx, grant_ids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Those of several grants that exist, locked in the order given."""
+    found = _LOCK_EACH.read_each(tx, [{"grant_id": grant_id} for grant_id in grant_ids])
+    return [row for (row,) in found if row is not None]
 
 
 def find_by_creator_key(tx: Tx, workspace_id: str, project_id: str, user_id: str, request_id: str) -> RowMapping | None:

@@ -10,12 +10,13 @@ from frontdesk.desk.inbox.claiming import recover
 from frontdesk.desk.inbox.endings import revoke_completed
 from frontdesk.desk.inbox.model import Receipt, ReceiptConflict, Received, SecretsChanged, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
-from frontdesk.desk.inbox.reception import receive
+from frontdesk.desk.inbox.reception import Push, receive, receive_together
 from frontdesk.desk.inbox.service import count_receipts, get, list_receipts, lock_facts
 from frontdesk.desk.inbox.worker import ReceiptWorker
 
 __all__ = [
     "Parts",
+    "Push",
     "Receipt",
     "ReceiptConflict",
     "ReceiptWorker",
@@ -26,6 +27,7 @@ __all__ = [
     "list_receipts",
     "lock_facts",
     "receive",
+    "receive_together",
     "recover",
     "revoke_completed",
     "turn_request_id",

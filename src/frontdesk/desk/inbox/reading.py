@@ -1,12 +1,12 @@
 """What t0 knows before it decides: the rows around one message, read together in one statement.
 
 Each part is its room's own prepared select; only the bundle is made here. The grant is not among them: it is locked,
-and what
-the lock waited for must be seen by the statements after it.
+and what the lock waited for must be seen by the statements after it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,9 @@ class Around:
     targets: tuple[Target, ...]
 
 
-def read_around(tx: Tx, installation_id: str, message: InboundMessage) -> Around | None:
-    """Everything but the grant, in one statement; None where the installation is gone."""
-    installation, known, sent, binding, parent, root = _AROUND.read(
-        tx,
+def read_around(tx: Tx, messages: Sequence[tuple[str, InboundMessage]]) -> list[Around | None]:
+    """Everything but the grant around (installation id, message), together; None where the installation is gone."""
+    asked = [
         {
             "installation_id": installation_id,
             "message_id": message.message_id,
@@ -51,8 +50,14 @@ def read_around(tx: Tx, installation_id: str, message: InboundMessage) -> Around
             "tenant_key": message.tenant_key,
             "parent_id": message.parent_id or None,
             "root_id": message.root_id or None,
-        },
-    )
+        }
+        for installation_id, message in messages
+    ]
+    return [_around(rows) for rows in _AROUND.read_each(tx, asked)]
+
+
+def _around(rows: Sequence[dict[str, Any] | None]) -> Around | None:
+    installation, known, sent, binding, parent, root = rows
     if installation is None:
         return None
     return Around(

@@ -1,14 +1,15 @@
 """t0: one verified push becomes one durable receipt, with its side effects, in one transaction.
 
 Nothing is executed here: at the moment of the acknowledgement only the receipt exists (and, for a binding command, the
-consumed challenge and the binding).
+consumed challenge and the binding). Pushes that wait together may be received together, which reads and writes for all
+of them at once; each becomes what it would have become alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from frontdesk.desk import connections, grants
 from frontdesk.desk.connections.channel import Ignored, Inbound, InboundMessage, Recall
@@ -23,6 +24,17 @@ from frontdesk.storage.tx import Tx
 
 
 @dataclass(frozen=True, slots=True)
+class Push:
+    """One verified event of an installation. `verified_with` is the row whose secrets verified it, where not fresh."""
+
+    installation_id: str
+    event: Inbound
+    transport: str
+    unaddressed_messages: str = "only_grant"
+    verified_with: Installation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Decision:
     """What a new receipt will be."""
 
@@ -33,6 +45,35 @@ class _Decision:
     binding: Binding | None = None
     grant: ReplyGrant | None = None
     arrival: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Aimed:
+    """An ordinary reply of a bound person at something of this grant."""
+
+    text: str
+    binding: Binding
+    grant_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Unaddressed:
+    """An ordinary message of a bound person that names nothing it answers."""
+
+    text: str
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A message that is new, with the rows around it."""
+
+    push: Push
+    message: InboundMessage
+    around: Around
+
+
+_GONE: Final = Received("ignored", None, "installation_gone", False)
 
 
 def receive(
@@ -53,26 +94,100 @@ def receive(
         return Received("ignored", None, event.reason, False)
     if isinstance(event, Recall):
         return _recalled(tx, installation_id, event, verified_with)
-    around = read_around(tx, installation_id, event)
+    push = Push(installation_id, event, transport, unaddressed_messages, verified_with)
+    around = read_around(tx, [(installation_id, event)])[0]
+    settled = _settled(push, event, around)
+    if settled is not None or around is None:
+        return settled or _GONE
+    case = _Case(push, event, around)
+    outcome = _record(tx, [(case, _decide(tx, case))])[0]
+    if isinstance(outcome, ReceiptConflict):
+        raise outcome
+    return outcome
+
+
+def receive_together(tx: Tx, pushes: Sequence[Push]) -> list[Received | Exception | None]:
+    """`receive` for pushes that wait together: what became of each, or what `receive` would raise for it.
+
+    None stands for one that has to be received alone, after these: what is no ordinary reply, and all but the first of
+    a person, whose earlier messages count. Nothing was done for it.
+    """
+    outcomes: list[Received | Exception | None] = [None] * len(pushes)
+    chosen = _first_of_each_person(pushes)
+    new: list[tuple[int, _Case]] = []
+    for (place, push, message), around in zip(
+        chosen, read_around(tx, [(push.installation_id, message) for _, push, message in chosen]), strict=True
+    ):
+        try:
+            outcomes[place] = _settled(push, message, around)
+        except (ReceiptConflict, SecretsChanged) as error:
+            outcomes[place] = error
+        if outcomes[place] is None and around is not None:
+            new.append((place, _Case(push, message, around)))
+    looked = [(place, case, _look(tx.now, case)) for place, case in new]
+    aimed = [(place, case, look) for place, case, look in looked if isinstance(look, _Aimed)]
+    decided = [(place, case, look) for place, case, look in looked if isinstance(look, _Decision)]
+    answers = _under_their_grants(tx, [(case.message, look) for _, case, look in aimed])
+    decided += [(place, case, answer) for (place, case, _), answer in zip(aimed, answers, strict=True)]
+    recorded = _record(tx, [(case, decision) for _, case, decision in decided])
+    for (place, _, _), outcome in zip(decided, recorded, strict=True):
+        outcomes[place] = outcome
+    return outcomes
+
+
+def _first_of_each_person(pushes: Sequence[Push]) -> list[tuple[int, Push, InboundMessage]]:
+    chosen: list[tuple[int, Push, InboundMessage]] = []
+    people: set[tuple[str, str]] = set()
+    messages: set[tuple[str, str]] = set()
+    for place, push in enumerate(pushes):
+        if not isinstance(push.event, InboundMessage):
+            continue
+        person = (push.installation_id, push.event.sender_id)
+        message = (push.installation_id, push.event.message_id)
+        if person not in people and message not in messages:
+            chosen.append((place, push, push.event))
+        people.add(person)
+        messages.add(message)
+    return chosen
+
+
+def _settled(push: Push, message: InboundMessage, around: Around | None) -> Received | None:
+    """What is clear without a decision: nothing to record, or recorded before. Raises as `receive`."""
     if around is None:
-        return Received("ignored", None, "installation_gone", False)
+        return _GONE
     installation = around.installation
-    _same_secrets(installation, verified_with)
-    if installation.bot_open_id is not None and event.sender_id == installation.bot_open_id:
+    _same_secrets(installation, push.verified_with)
+    if installation.bot_open_id is not None and message.sender_id == installation.bot_open_id:
         return Received("ignored", None, "own_message", False)
-    if around.known is not None:
-        return _known(around.known, event)
-    decision = _decide(tx, around, event, unaddressed_messages)
-    receipt_id = tx.new_id("rcp")
-    if not store.insert(tx, _values(tx, receipt_id, installation, event, transport=transport, decision=decision)):
-        raced = store.find_by_message(tx, installation.id, event.message_id)
-        if raced is None:
-            raise ReceiptConflict
-        return _known(raced, event)
-    if decision.status == "received":
-        tx.wake("receipts")
-    outcome = "accepted" if decision.status == "received" else decision.status
-    return Received(outcome, receipt_id, decision.code, True)
+    return None if around.known is None else _known(around.known, message)
+
+
+def _record(tx: Tx, decided: Sequence[tuple[_Case, _Decision]]) -> list[Received | ReceiptConflict]:
+    """Insert the receipts of different messages; one whose message was recorded meanwhile is known."""
+    if not decided:
+        return []
+    rows = [_values(tx, tx.new_id("rcp"), case, decision) for case, decision in decided]
+    inserted = store.insert(tx, rows)
+    outcomes: list[Received | ReceiptConflict] = []
+    for (case, decision), row in zip(decided, rows, strict=True):
+        if row["id"] not in inserted:
+            outcomes.append(_raced(tx, case))
+            continue
+        if decision.status == "received":
+            tx.wake("receipts")
+        outcome = "accepted" if decision.status == "received" else decision.status
+        outcomes.append(Received(outcome, row["id"], decision.code, True))
+    return outcomes
+
+
+def _raced(tx: Tx, case: _Case) -> Received | ReceiptConflict:
+    row = store.find_by_message(tx, case.around.installation.id, case.message.message_id)
+    if row is None:
+        return ReceiptConflict()
+    try:
+        return _known(row, case.message)
+    except ReceiptConflict as error:
+        return error
 
 
 def _same_secrets(installation: Installation, verified_with: Installation | None) -> None:
@@ -114,23 +229,45 @@ def _recall(tx: Tx, installation: Installation, event: Recall) -> Received:
     return Received("recalled", row["id"], "message_recalled", True)
 
 
-def _decide(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) -> _Decision:
-    code = _refusal(tx, around, message)
+def _decide(tx: Tx, case: _Case) -> _Decision:
+    look = _look(tx.now, case)
+    if isinstance(look, _Decision):
+        return look
+    if isinstance(look, Intent):
+        return _bind(tx, case.around.installation, case.message, look)
+    if isinstance(look, _Aimed):
+        return _under_their_grants(tx, [(case.message, look)])[0]
+    grant, code = _sole(tx, look.binding, case.push.unaddressed_messages)
+    if grant is None:
+        return _Decision("reply", "rejected", code, NOT_KEPT, binding=look.binding)
+    return _accepted(tx.now, look, grant, store.open_of_grants(tx, [grant.id])[grant.id])
+
+
+def _look(now: int, case: _Case) -> _Decision | _Aimed | _Unaddressed | Intent:
+    """What the rows around a message decide without another one; an `Intent` is a binding command. Pure."""
+    message, around = case.message, case.around
+    code = _refusal(now, around, message)
     if message.text is None:
         return _Decision("reply", "rejected", code or "unsupported_message_shape", NOT_KEPT)
     intent = detect(message.text)
     if code is not None:
         return _Decision(_kept_intent(intent), "rejected", code, _placeholder(intent))
     if intent.kind == "binding":
-        return _bind(tx, around.installation, message, intent)
+        return intent
     if intent.kind == "artifact_claim":
         return _Decision("artifact_claim", "rejected", "artifact_claim_invalid", CLAIM_TEXT)
     if intent.kind == "credential":
         return _Decision("reply", "rejected", "credential_text_refused", NOT_KEPT)
-    return _reply(tx, around, message, unaddressed)
+    binding = around.binding
+    if binding is None or binding.chat_id != message.chat_id:
+        return _Decision("reply", "rejected", "principal_not_bound", NOT_KEPT)
+    if not message.parent_id and not message.root_id:
+        return _Unaddressed(message.text, binding)
+    grant_id = _target(around, message)
+    return _unavailable(binding) if grant_id is None else _Aimed(message.text, binding, grant_id)
 
 
-def _refusal(tx: Tx, around: Around, message: InboundMessage) -> str | None:
+def _refusal(now: int, around: Around, message: InboundMessage) -> str | None:
     """Reasons that hold before anything of the text is looked at."""
     installation = around.installation
     if installation.status != "active":
@@ -139,7 +276,7 @@ def _refusal(tx: Tx, around: Around, message: InboundMessage) -> str | None:
         return "installation_identity_mismatch"
     if message.signed_at_ms is not None:
         signed_at = message.signed_at_ms * 1000
-        if not tx.now - limits.REPLAY_WINDOW_US <= signed_at <= tx.now + limits.FUTURE_TOLERANCE_US:
+        if not now - limits.REPLAY_WINDOW_US <= signed_at <= now + limits.FUTURE_TOLERANCE_US:
             return "timestamp_outside_window"
     if around.sent_by_sender >= limits.SENDER_MESSAGES_PER_MINUTE:
         return "sender_rate_limited"
@@ -172,55 +309,59 @@ def _bind(tx: Tx, installation: Installation, message: InboundMessage, intent: I
     return _Decision("binding", "completed", None, BINDING_TEXT, binding=outcome.binding)
 
 
-def _reply(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) -> _Decision:
-    binding = around.binding
-    if binding is None or binding.chat_id != message.chat_id:
-        return _Decision("reply", "rejected", "principal_not_bound", NOT_KEPT)
-    grant, code = _target(tx, around, binding, message, unaddressed)
-    if grant is None:
-        return _Decision("reply", "rejected", code, NOT_KEPT, binding=binding)
-    waiting, newest = store.open_of_grant(tx, grant.id)
-    if waiting >= limits.INBOX_PENDING_MAX_PER_GRANT:
-        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=binding)
-    # Under the grant's lock arrival is strictly rising, whatever the clocks of the receiving processes say (DESK-294).
-    arrival = max(tx.now, newest + 1)
-    return _Decision("reply", "received", None, message.text, binding=binding, grant=grant, arrival=arrival)
-
-
-def _target(
-    tx: Tx, around: Around, binding: Binding, message: InboundMessage, unaddressed: str
-) -> tuple[ReplyGrant | None, str | None]:
-    """The grant a message aims at, or the code that says nothing of what exists (desk.md 6.3)."""
-    if not message.parent_id and not message.root_id:
-        if unaddressed != "only_grant":
-            return None, "reply_target_required"
-        sole, several = grants.sole_usable(tx, binding)
-        if sole is not None:
-            return sole, None
-        return None, "reply_target_required" if several else "reply_grant_unavailable"
+def _target(around: Around, message: InboundMessage) -> str | None:
+    """The grant a message aims at; None says nothing of what exists (desk.md 6.3)."""
     if not around.targets or len({target.reply_grant_id for target in around.targets}) > 1:
-        return None, "reply_grant_unavailable"
+        return None
     target = around.targets[0]
-    if not target.valid or target.chat_id != message.chat_id:
-        return None, "reply_grant_unavailable"
-    grant = grants.find_grant(tx, target.reply_grant_id, lock=True)
-    if grant is None or grant.status_at(tx.now) != "active" or grant.binding_id != binding.id:
-        return None, "reply_grant_unavailable"
-    if grant.binding_revision != binding.revision or grant.chat_id != message.chat_id:
-        return None, "reply_grant_unavailable"
-    return grant, None
+    return target.reply_grant_id if target.valid and target.chat_id == message.chat_id else None
 
 
-def _values(
-    tx: Tx,
-    receipt_id: str,
-    installation: Installation,
-    message: InboundMessage,
-    *,
-    transport: str,
-    decision: _Decision,
-) -> dict[str, Any]:
-    grant = decision.grant
+def _under_their_grants(tx: Tx, aimed: Sequence[tuple[InboundMessage, _Aimed]]) -> list[_Decision]:
+    """Decide replies of different people under their grants' locks."""
+    if not aimed:
+        return []
+    locked = grants.lock_grants(tx, [look.grant_id for _, look in aimed])
+    held = [_answering(tx.now, locked.get(look.grant_id), look.binding, message) for message, look in aimed]
+    opened = store.open_of_grants(tx, sorted({grant.id for grant in held if grant is not None}))
+    return [
+        _unavailable(look.binding) if grant is None else _accepted(tx.now, look, grant, opened[grant.id])
+        for (_, look), grant in zip(aimed, held, strict=True)
+    ]
+
+
+def _answering(now: int, grant: ReplyGrant | None, binding: Binding, message: InboundMessage) -> ReplyGrant | None:
+    """The grant, where it stands and is this person's in this chat."""
+    if grant is None or grant.status_at(now) != "active" or grant.binding_id != binding.id:
+        return None
+    return grant if grant.binding_revision == binding.revision and grant.chat_id == message.chat_id else None
+
+
+def _sole(tx: Tx, binding: Binding, unaddressed: str) -> tuple[ReplyGrant | None, str | None]:
+    """The grant of a message without a target, or the code of its refusal."""
+    if unaddressed != "only_grant":
+        return None, "reply_target_required"
+    sole, several = grants.sole_usable(tx, binding)
+    if sole is not None:
+        return sole, None
+    return None, "reply_target_required" if several else "reply_grant_unavailable"
+
+
+def _unavailable(binding: Binding) -> _Decision:
+    return _Decision("reply", "rejected", "reply_grant_unavailable", NOT_KEPT, binding=binding)
+
+
+def _accepted(now: int, look: _Aimed | _Unaddressed, grant: ReplyGrant, opened: tuple[int, int]) -> _Decision:
+    waiting, newest = opened
+    if waiting >= limits.INBOX_PENDING_MAX_PER_GRANT:
+        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=look.binding)
+    # Under the grant's lock arrival is strictly rising, whatever the clocks of the receiving processes say (DESK-294).
+    arrival = max(now, newest + 1)
+    return _Decision("reply", "received", None, look.text, binding=look.binding, grant=grant, arrival=arrival)
+
+
+def _values(tx: Tx, receipt_id: str, case: _Case, decision: _Decision) -> dict[str, Any]:
+    grant, message, installation = decision.grant, case.message, case.around.installation
     ended = decision.status != "received"
     return {
         "id": receipt_id,
@@ -230,7 +371,7 @@ def _values(
         "installation": installation.id,
         "provider_message_id": message.message_id,
         "provider_event_id": message.event_id,
-        "transport": transport,
+        "transport": case.push.transport,
         "execution": "work",
         "request_hash": message.request_hash,
         "tenant_key": message.tenant_key,
@@ -246,6 +387,7 @@ def _values(
         "binding": decision.binding.id if decision.binding else None,
         "conversation": grant.conversation_id if grant else None,
         "reply_grant": grant.id if grant else None,
+        "lease_generation": 0,
         "not_before": tx.now,
         "attempt_count": 0,
         "processed_at": tx.now if ended else None,

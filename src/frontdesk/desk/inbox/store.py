@@ -12,8 +12,8 @@ from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
 from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.guarded import Take, note, renew, transition
-from frontdesk.storage.paging import page
-from frontdesk.storage.prepared import Prepared, insert_unless_known
+from frontdesk.storage.paging import first_over, page, stands_before
+from frontdesk.storage.prepared import Bundle, InsertUnlessKnown, Prepared
 from frontdesk.storage.tx import Tx, for_update
 
 R = RECEIPTS.c
@@ -42,12 +42,16 @@ _COLUMNS = (
     "request_hash tenant_key sender_id chat_id parent_message_id root_message_id provider_created_at content_text "
     "intent status error_code binding conversation reply_grant lease_generation attempt_count not_before processed_at"
 ).split()
-_INSERT = insert_unless_known(RECEIPTS, _COLUMNS, ("installation", "provider_message_id"))
+_INSERT = InsertUnlessKnown(RECEIPTS, _COLUMNS, ("installation", "provider_message_id"))
 
 
-def insert(tx: Tx, values: Mapping[str, Any]) -> bool:
-    """Insert a receipt; False where the message is known. Any other rule that refuses the row raises."""
-    return _INSERT.changed(tx, {"lease_generation": 0, **values}) == 1
+def insert(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Insert receipts of different messages; the ids of those whose message was not known. Any other rule raises.
+
+    In the order of their messages: two transactions that insert the same ones can't wait for each other.
+    """
+    ordered = sorted(rows, key=lambda row: (row["installation"], row["provider_message_id"]))
+    return _INSERT.ids(tx, ordered)
 
 
 FROM_SENDER = Prepared(
@@ -90,10 +94,16 @@ _OPEN_OF_GRANT = Prepared(
 )
 
 
-def open_of_grant(tx: Tx, grant_id: str) -> tuple[int, int]:
-    """How many receipts of a grant are open, and the newest arrival among them (0 where none)."""
-    row = _OPEN_OF_GRANT.find(tx, {"grant_id": grant_id})
-    return (row["open"], row["newest"] or 0) if row is not None else (0, 0)
+_OPEN_OF_EACH = Bundle(_OPEN_OF_GRANT)
+
+
+def open_of_grants(tx: Tx, grant_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """How many receipts of each grant are open, and the newest arrival among them (0 where none)."""
+    found = _OPEN_OF_EACH.read_each(tx, [{"grant_id": grant_id} for grant_id in grant_ids])
+    return {
+        grant_id: (0, 0) if row is None else (row["open"], row["newest"] or 0)
+        for grant_id, (row,) in zip(grant_ids, found, strict=True)
+    }
 
 
 def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
@@ -104,14 +114,15 @@ def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
         e.reply_grant == R.reply_grant,
         e.status.in_(OPEN),
         e.execution == "work",
-        or_(e.created_at < R.created_at, and_(e.created_at == R.created_at, e.id < R.id)),
+        stands_before(earlier, RECEIPTS),
     )
-    return tx.rows(
-        select(R.id, R.attempt_count, R.reply_grant)
-        .where(R.status.in_(WAITING), R.not_before <= tx.now, R.execution == "work", ~blocked)
-        .order_by(R.not_before, R.created_at, R.id)
-        .limit(limit)
-    )
+    due = [
+        select(R.id, R.attempt_count, R.reply_grant, R.not_before, R.created_at).where(
+            R.status == status, R.not_before <= tx.now, R.execution == "work", ~blocked
+        )
+        for status in WAITING
+    ]
+    return tx.rows(first_over(due, ("not_before", "created_at", "id"), limit))
 
 
 def lapsed(tx: Tx, limit: int) -> Sequence[RowMapping]:

@@ -59,4 +59,5 @@ RECEIPTS: Final = room_table(
     Index("ix_receipts_due", "status", "not_before"),
     Index("ix_receipts_sender", "installation", "sender_id", "created_at"),
     Index("ix_receipts_listed", "workspace", "created_at", "id"),
+    Index("ix_receipts_by_status", "workspace", "status", "created_at", "id"),
 )

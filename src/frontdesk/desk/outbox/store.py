@@ -13,7 +13,7 @@ from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import Take, note, transition
-from frontdesk.storage.paging import page
+from frontdesk.storage.paging import first_over, page, stands_before
 from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_update
 
@@ -95,17 +95,23 @@ def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequenc
     One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which
     they were given. One that waits for another try later does not hold the others up.
     """
-    e = DELIVERIES.alias("earlier").c
+    earlier = DELIVERIES.alias("earlier")
+    e = earlier.c
     blocked = exists().where(
         e.installation == D.installation,
         e.chat_id == D.chat_id,
-        or_(e.status.in_(UNDER_WAY), and_(e.status.in_(WAITING), e.not_before <= tx.now)),
-        or_(e.created_at < D.created_at, and_(e.created_at == D.created_at, e.id < D.id)),
+        e.status.in_((*UNDER_WAY, *WAITING)),
+        or_(e.status.in_(UNDER_WAY), e.not_before <= tx.now),
+        stands_before(earlier, DELIVERIES),
     )
-    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now, ~blocked)
+    parts = [
+        select(D.id, D.not_before, D.reply_grant).where(D.status == status, D.not_before <= tx.now, ~blocked)
+        for status in WAITING
+    ]
     if after is not None:
-        statement = statement.where((D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1])))
-    return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
+        moment, row_id = after
+        parts = [part.where(or_(D.not_before > moment, and_(D.not_before == moment, D.id > row_id))) for part in parts]
+    return tx.rows(first_over(parts, ("not_before", "id"), limit))
 
 
 def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:

@@ -82,8 +82,9 @@ DELIVERIES: Final = room_table(
     Index("ix_deliveries_lapsing", "status", "lease_expires_at"),
     Index("ix_deliveries_due", "status", "not_before"),
     Index("ix_deliveries_grant", "reply_grant", "created_at", "id"),
-    Index("ix_deliveries_chat", "installation", "chat_id", "status"),
+    Index("ix_deliveries_chat", "installation", "chat_id", "status", "created_at", "id"),
     Index("ix_deliveries_listed", "workspace", "created_at", "id"),
+    Index("ix_deliveries_by_status", "workspace", "status", "created_at", "id"),
 )
 
 SETTLEMENTS: Final = room_table(
