@@ -2,9 +2,9 @@
 
     python -m bench.cycles [--people 300] [--messages 4] [--rounds 3] [--engine postgresql]
 
-Each cycle is the product's full path: callback, claim, turn, two commits of the answer, delivery, one wire request,
-confirmation. The runner answers at once; the provider is the simulator in a process of its own, the load comes from this
-one. On PostgreSQL procrastinate runs as many jobs that do nothing, deferred one by one before, on the same server in the
+Each cycle is the full path: callback, claim, turn, two commits of the answer, delivery, one wire request, and its
+confirmation. The runner answers at once; the provider is the simulator in a process of its own, the load comes from
+here. On PostgreSQL procrastinate runs as many jobs that do nothing, deferred one by one before, on the same server in the
 same run, with as many at once (16). Reception's budget of an installation is lifted as in `bench.ingest`; the pace of
 five messages a second to one chat is kept, so many people write.
 

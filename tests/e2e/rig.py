@@ -313,10 +313,7 @@ class House:
 
     async def listen(self) -> None:
         """Tell the simulator where this house's app is to be pushed, with the provider's URL check."""
-        example = self.example
-        url = self.address + example.installation["callback_path"]
-        checked = await example.simulate("PUT", f"/_sim/apps/{example.app['app_id']}/callback", json={"url": url})
-        assert checked["ok"], checked
+        await self.example.push_to(self.address + self.example.installation["callback_path"])
 
     async def close(self, *, check: bool = True) -> None:
         """End every process; then nothing in their logs may be a defect."""

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from frontdesk.app.schema import METADATA
 from frontdesk.storage.database import Database
-from frontdesk.storage.prepared import Prepared, insert_unless_known
+from frontdesk.storage.prepared import InsertUnlessKnown, Prepared
 from frontdesk.storage.tx import Tx, for_update
 from tests.migration.rows import row
 
@@ -58,6 +58,6 @@ async def test_a_deadlock_between_prepared_statements_is_retried(
 async def test_a_rule_that_is_not_the_named_key_still_raises(database: Database) -> None:
     """ON CONFLICT speaks of one key alone: another broken rule is an integrity error, as without preparing."""
     values = {**row(WORKSPACES, {}), "slug": None}
-    insert = insert_unless_known(WORKSPACES, tuple(values), ("slug",))
+    insert = InsertUnlessKnown(WORKSPACES, tuple(values), ("slug",))
     with pytest.raises(IntegrityError):
-        await database.write(lambda tx: insert.changed(tx, values))
+        await database.write(lambda tx: insert.ids(tx, [values]))

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from frontdesk.app.schema import METADATA
 from frontdesk.storage.database import Database
 from frontdesk.storage.paging import page
-from frontdesk.storage.prepared import Prepared, insert_unless_known
+from frontdesk.storage.prepared import InsertUnlessKnown, Prepared
 from frontdesk.storage.tx import Tx, for_share
 from tests.migration.rows import fill, row
 
@@ -69,20 +70,20 @@ async def test_a_prepared_select_equals_the_same_select_by_the_layers(database: 
 
 async def test_an_insert_where_the_key_is_known_changes_nothing_and_other_rules_still_bite(database: Database) -> None:
     columns = ("id", "created_at", "updated_at", "name", "slug", "active")
-    insert = insert_unless_known(WORKSPACES, columns, ("slug",))
+    insert = InsertUnlessKnown(WORKSPACES, columns, ("slug",))
 
     def values(tx: Tx, **given: Any) -> dict[str, Any]:
         known = {"id": tx.new_id("wsp"), "created_at": tx.now, "updated_at": tx.now, "name": "n", "slug": "s"}
         return {**known, "active": True, **given}
 
     def twice(tx: Tx) -> tuple[int, int]:
-        return insert.changed(tx, values(tx)), insert.changed(tx, values(tx, name="other"))
+        return len(insert.ids(tx, [values(tx)])), len(insert.ids(tx, [values(tx, name="other")]))
 
     assert await database.write(twice) == (1, 0)
     rows = await database.read(lambda tx: plain(tx.rows(sa.select(WORKSPACES))))
     assert [(each["name"], each["active"]) for each in rows] == [("n", True)]
-    with pytest.raises(Exception, match=r"."):
-        await database.write(lambda tx: insert.changed(tx, values(tx, slug="t", id=rows[0]["id"])))
+    with pytest.raises(IntegrityError):
+        await database.write(lambda tx: insert.ids(tx, [values(tx, slug="t", id=rows[0]["id"])]))
     assert await database.read(lambda tx: tx.count(sa.select(sa.func.count()).select_from(WORKSPACES))) == 1
 
 
