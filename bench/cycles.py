@@ -4,9 +4,9 @@
 
 Each cycle is the full path: callback, claim, turn, two commits of the answer, delivery, one wire request, and its
 confirmation. The runner answers at once; the provider is the simulator in a process of its own, the load comes from
-here. On PostgreSQL procrastinate runs as many jobs that do nothing, deferred one by one before, on the same server in the
-same run, with as many at once (16). Reception's budget of an installation is lifted as in `bench.ingest`; the pace of
-five messages a second to one chat is kept, so many people write.
+here. On PostgreSQL procrastinate runs as many jobs that do nothing, deferred one by one before, on the same server in
+the same run, with as many at once (16). Reception's budget of an installation is lifted as in `bench.ingest`; the pace
+of five messages a second to one chat is kept, so many people write.
 
 Needs `make setup-bench` for procrastinate; without it that part is left out and said so.
 """
@@ -63,13 +63,13 @@ class Instant:
             tools=False, proposals=False, progress=False, answer_only=True, keeps_process=False
         )
 
-    async def run(self, request: Any, toolbox: Any, progress: Any, cancel: Any) -> Any:
+    async def run(self, request: Any, toolbox: Any, progress: Any, cancel: Any) -> Any:  # noqa: ARG002
         """See `Runner.run`."""
         from frontdesk.desk.conversations.runner import Answer
 
         return Answer("answered: " + request.text)
 
-    async def replaceable(self, conversation_id: str, within_ms: int = 5_000) -> Any:
+    async def replaceable(self, conversation_id: str, within_ms: int = 5_000) -> Any:  # noqa: ARG002
         """See `Runner.replaceable`."""
         from frontdesk.desk.conversations.runner import Replaceability
 

@@ -171,7 +171,7 @@ class Example:
     async def push_to(self, url: str) -> None:
         """Tell the stand-in the callback address, with the provider's URL check.
 
-        Tried a few times: the provider waits three seconds, which the first push to a server may miss on a busy machine.
+        Tried a few times: the provider waits three seconds, which a server's first push may miss on a busy machine.
         Raises `StartRefused`.
         """
         checked: dict[str, Any] = {}
