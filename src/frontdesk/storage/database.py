@@ -44,6 +44,10 @@ class Database(Protocol):
         ...
 
 
+class CommitUnknown(Exception):
+    """The connection broke during COMMIT: the transaction may or may not have taken effect. Never retried blindly."""
+
+
 class CommitPending(Exception):
     """The caller's time is up; the transaction was not cancelled and may still commit."""
 

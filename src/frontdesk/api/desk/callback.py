@@ -25,7 +25,7 @@ from frontdesk.api.threads import Threads
 from frontdesk.desk.connections.channel import Challenge, Channel, Channels, Credentials, Inbound, RawPush, Refused
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import MINUTE, SECOND, Clock
-from frontdesk.kernel.errors import Problem
+from frontdesk.kernel.errors import DatabaseBusy, Problem
 from frontdesk.kernel.secretbox import CredentialUnavailable
 from frontdesk.storage.database import CommitPending
 
@@ -147,8 +147,10 @@ _TOO_LARGE: Final = _refusal(Outcome.TOO_LARGE, Problem("body_too_large"), costs
 _SHAPE: Final = _refusal(Outcome.SHAPE, Problem("callback_shape_invalid"), costs=True)
 _MATERIAL: Final = _refusal(Outcome.MATERIAL, Problem("verification_material_unavailable"))
 _NOT_AUTHENTIC: Final = _refusal(Outcome.NOT_AUTHENTIC, Problem("callback_not_accepted"), costs=True)
+_NO_DATABASE: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"), close=True)
 _COMMIT_FAILED: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"))
 _COMMIT_LATE: Final = _refusal(Outcome.COMMIT_LATE, Problem("callback_not_accepted"))
+_NO_DATABASE: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"), close=True)
 _FAILED: Final = _refusal(Outcome.FAILED, Problem("callback_not_accepted"), close=True)
 
 
@@ -212,6 +214,8 @@ class Callback:
         client = self._addresses.of(scope)
         try:
             answer = await self._decide(scope, receive, channel, installation_id, client)
+        except (DatabaseBusy, TimeoutError):
+            answer = _NO_DATABASE
         except Exception as error:  # noqa: BLE001 - whatever broke, the provider learns a constant and pushes again
             problems.log_defect(OPERATION, error)
             answer = _FAILED
