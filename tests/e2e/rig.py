@@ -389,17 +389,18 @@ class House:
 
     def hold(self) -> None:
         """Let turns wait in the runner."""
-        self._order("hold")
+        self.order("hold")
 
     def release(self) -> None:
         """Let them go on."""
-        self._order("")
+        self.order("")
 
     def fail(self, code: str) -> None:
         """Let turns fail with a runner's code."""
-        self._order(f"fail {code}")
+        self.order(f"fail {code}")
 
-    def _order(self, text: str) -> None:
+    def order(self, text: str) -> None:
+        """Write the runner's order; see `app/rehearsal.py`."""
         draft = self.stage / "runner.new"
         draft.write_text(text)
         draft.replace(self.stage / "runner")

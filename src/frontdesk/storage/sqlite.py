@@ -288,7 +288,7 @@ def _driver(connection: Connection) -> sqlite3.Connection:
 def _translated(error: BaseException) -> BaseException:
     """A busy or full database is `DatabaseBusy`; the rest stays what it is. Decided by SQLite's code, not by text.
 
-    A refused write (quota, file size) is a full disk as well: the last frame of the log, which commits, was not written.
+    A refused write (quota, file size) is a full disk too: the log's last frame, which commits, was not written.
     """
     original = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = getattr(original, "sqlite_errorcode", None)
