@@ -47,6 +47,7 @@ def test_every_field_of_a_message() -> None:
         created_at_ms=1_767_225_600_000,
         signed_at_ms=1_767_225_600_000,
         request_hash=message(root_id="om_r").request_hash,
+        event_tenant_key="t-1",
     )
 
 
