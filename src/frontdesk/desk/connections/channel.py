@@ -35,7 +35,7 @@ class InboundMessage:
 
     `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what
     two pushes of one message share (check value V8): event ids, event times and headers stay out. `tenant_key` is the
-    sender's; `event_tenant_key` is the event's own where a channel tells both. Each has to be the installation's.
+    sender's; `event_tenant_key` is the push's own where that is another one: then it is nobody's.
     """
 
     app_id: str

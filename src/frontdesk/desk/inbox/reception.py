@@ -135,8 +135,9 @@ def _refusal(tx: Tx, around: Around, message: InboundMessage) -> str | None:
     installation = around.installation
     if installation.status != "active":
         return f"installation_{installation.status}"
-    tenants = {message.tenant_key, message.event_tenant_key or message.tenant_key}
-    if message.app_id != installation.app_id or tenants != {installation.tenant_key}:
+    if (message.app_id, message.tenant_key) != (installation.app_id, installation.tenant_key):
+        return "installation_identity_mismatch"
+    if message.event_tenant_key is not None:
         return "installation_identity_mismatch"
     if message.signed_at_ms is not None:
         signed_at = message.signed_at_ms * 1000
