@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
 
 from frontdesk.app.example import Example
+from frontdesk.simulator import faults
 from tests.e2e import ledger, rig
 from tests.e2e.conftest import Copy
 from tests.e2e.people import listen, own
@@ -63,6 +64,7 @@ SENDS = [
 ]
 
 
+@pytest.mark.spec("DESK-357")
 @pytest.mark.timeout(420)
 async def test_faults_of_a_send(copy_house: Copy, known: list[dict[str, Any]]) -> None:
     """Whatever becomes of a send, it is repeated only where the provider's answer proves that it made no message, with
@@ -71,12 +73,12 @@ async def test_faults_of_a_send(copy_house: Copy, known: list[dict[str, Any]]) -
     async with copy_house() as house:
         await house.serve()
         chats = [own(house, known[number]) for number in range(len(SENDS))]
-        faults = []
+        broken = []
         for case, chat in zip(SENDS, chats, strict=True):
             await listen(chat, house.address)
             match = {"route": "send", "app": chat.app["app_id"], "times": 1}
-            faults.append({"match": match, **case.knobs})
-        await house.example.simulate("POST", "/_sim/faults", json={"faults": faults})
+            broken.append({"match": match, **case.knobs})
+        await house.example.simulate("POST", "/_sim/faults", json={"faults": broken})
         messages = [await rig.say(chat, f"What of {case.name}?", None) for case, chat in zip(SENDS, chats, strict=True)]
         await until("all of them to end", lambda: ledger.ended(house, messages), 200, 0.5)
         wrong = []
@@ -103,7 +105,37 @@ async def _judged(house: House, case: SendFault, chat: Example, message: str) ->
     return [] if seen == expected else [f"{case.name}: {seen} instead of {expected}"]
 
 
+# How a knob works, not what it breaks; and what only a long connection has.
+DETAILS = {"match", "msg", "delay_at", "accept", "drip_ms", "attempts", "fragments", "via"}
+
+
+def test_no_knob_is_left_out() -> None:
+    """Each knob of the simulator that breaks something stands in one of the tables below or above."""
+    used = {name for case in SENDS for name in case.knobs} | {name for _, knobs in LOOKS for name in knobs}
+    assert {each.name for each in fields(faults.Fault)} - DETAILS - used == set()
+    pushed = {name for case in PUSHES for name in case.knobs} | {"reorder", "delay_ms"}
+    assert {each.name for each in fields(faults.PushFault)} - DETAILS - pushed == set()
+
+
 # ---------------------------------------------------------------------------------------------- reads
+
+
+ANSWER = "<the answer>"
+LOOKS: list[tuple[str, dict[str, Any]]] = [
+    ("found", {}),
+    ("found", {"reorder": "reverse"}),
+    ("found", {"reorder": "shuffle"}),
+    ("found", {"date_offset_ms": 400_000}),
+    ("found", {"no_date": True}),
+    ("unknown", {"status": 500}),
+    ("unknown", {"repeat_page": True}),
+    ("unknown", {"drop_before_accept": True}),
+    ("absent", {"rewrite": {"message_id": ANSWER, "text": "Something else"}}),
+    ("absent", {"rewrite": {"message_id": ANSWER, "sender_id": "ou_" + "0" * 32}}),
+    # Between this read and the next the message is edited, or taken back.
+    ("found", {"then": {"edit": ANSWER, "text": "Edited"}}),
+    ("absent", {}),
+]
 
 
 async def _look(house: House, chat: Example, message: str, **knobs: Any) -> str:
@@ -124,6 +156,7 @@ async def _unknown(house: House, chat: Example) -> tuple[str, str]:
     return message, str(answer["message_id"])
 
 
+@pytest.mark.spec("DESK-357")
 async def test_faults_of_a_look(copy_house: Copy, known: list[dict[str, Any]]) -> None:
     """A look finds the one message whatever the order of the rows and the clock in the header; an incomplete or failed
     list tells nothing; another text or sender, an edit or a recall is not ours. None of it changes or sends anything.
@@ -136,26 +169,12 @@ async def test_faults_of_a_look(copy_house: Copy, known: list[dict[str, Any]]) -
         message, answer = await _unknown(house, chat)
         recalled, recalled_answer = await _unknown(house, other)
         wires = len(await house.wires())
-        cases: list[tuple[str, dict[str, Any]]] = [
-            ("found", {}),
-            ("found", {"reorder": "reverse"}),
-            ("found", {"reorder": "shuffle"}),
-            ("found", {"date_offset_ms": 400_000}),
-            ("found", {"no_date": True}),
-            ("unknown", {"status": 500}),
-            ("unknown", {"repeat_page": True}),
-            ("unknown", {"drop_before_accept": True}),
-            ("absent", {"rewrite": {"message_id": answer, "text": "Something else"}}),
-            ("absent", {"rewrite": {"message_id": answer, "sender_id": "ou_" + "0" * 32}}),
-        ]
         wrong = [
             f"{knobs}: {seen} instead of {expected}"
-            for expected, knobs in cases
-            if (seen := await _look(house, chat, message, **knobs)) != expected
+            for expected, knobs in LOOKS
+            if (seen := await _look(house, chat, message, **_about(answer, knobs))) != expected
         ]
         assert not wrong, "\n".join(wrong)
-        # Between two reads the message is edited, or taken back.
-        assert await _look(house, chat, message, then={"edit": answer, "text": "Edited"}) == "found"
         assert await _look(house, other, recalled, then={"recall": recalled_answer}) == "found"
         stalled = asyncio.create_task(_look(house, other, recalled, stall=True))
         await until("the look to hang", lambda: _stalled(house))
@@ -171,6 +190,16 @@ async def test_faults_of_a_look(copy_house: Copy, known: list[dict[str, Any]]) -
         await _doctor_compares_clocks(house)
 
 
+def _about(answer: str, knobs: dict[str, Any]) -> dict[str, Any]:
+    """The knobs with the message that they are about."""
+    return {
+        name: {key: answer if each == ANSWER else each for key, each in value.items()}
+        if isinstance(value, dict)
+        else value
+        for name, value in knobs.items()
+    }
+
+
 async def _stalled(house: House) -> bool:
     seen = await house.example.simulate("GET", "/_sim/requests", params={"kind": "list", "limit": 10_000})
     return any(row["outcome"] == "stalled" for row in seen["items"])
@@ -182,8 +211,8 @@ async def _doctor_compares_clocks(house: House) -> None:
         ({"date_offset_ms": -DOCTOR_OFFSET_S * 1_000}, r"clock.*\+(399\d|400\d) s from the provider's"),
         ({"no_date": True}, "clock.*not compared: the provider names no time"),
     ):
-        faults = [{"match": {"route": "bot_info"}, **knobs}]
-        await house.example.simulate("POST", "/_sim/faults", json={"faults": faults})
+        broken = [{"match": {"route": "bot_info"}, **knobs}]
+        await house.example.simulate("POST", "/_sim/faults", json={"faults": broken})
         words = ["doctor", "--data", str(house.data)]
         told = await rig.run("doctor", words, house.logs, house.settings({"FRONTDESK_TEST_STAGE": ""}))
         assert re.search(pattern, told.text), told.text
@@ -218,6 +247,7 @@ PUSHES = [
 ]
 
 
+@pytest.mark.spec("DESK-357")
 async def test_faults_of_a_push(copy_house: Copy) -> None:
     """Duplicated, reordered, delayed and renamed pushes are one receipt each; what does not verify leaves none and is
     not accepted; what verifies and is another's, too old or of another type is acknowledged and answered by nobody.
@@ -229,8 +259,8 @@ async def test_faults_of_a_push(copy_house: Copy) -> None:
         ignored = await counted(house, "unsupported_event")
         messages: list[str] = []
         for case in PUSHES:
-            faults = [{"match": {"route": "push", "times": 1}, **case.knobs}]
-            await house.example.simulate("POST", "/_sim/faults", json={"faults": faults})
+            broken = [{"match": {"route": "push", "times": 1}, **case.knobs}]
+            await house.example.simulate("POST", "/_sim/faults", json={"faults": broken})
             messages.append(await rig.say(house.example, f"What of {next(iter(case.knobs))}?", None, wait=True))
         answered = [message for case, message in zip(PUSHES, messages, strict=True) if case.receipt == ANSWERED]
         await house.answered(*answered)
@@ -261,8 +291,8 @@ async def _reordered_and_delayed(house: House) -> None:
     held = [await rig.say(example, f"Question {number}?", None) for number in range(3)]
     await house.answered(*held)
     assert [row["target_id"] for row in (await house.wires())[wires:]] == held[::-1], "in the order of arrival"
-    faults = [{"match": {"route": "push", "times": 1}, "delay_ms": 3_600_000}]
-    await example.simulate("POST", "/_sim/faults", json={"faults": faults})
+    broken = [{"match": {"route": "push", "times": 1}, "delay_ms": 3_600_000}]
+    await example.simulate("POST", "/_sim/faults", json={"faults": broken})
     late = await rig.say(example, "And in an hour?", None, wait=True)
     assert house.rows("receipts", provider_message_id=late) == []
     (push,) = await rig.pushes_of(example, late)
