@@ -20,7 +20,7 @@ from tests.e2e.test_database_away import pushed, status_of
 
 CHATS = 4
 LIVES = 3
-ANSWER_DELAY_MS = 12_000  # of the 20 s that a send may take
+ANSWER_DELAY_MS = 10_000  # of the 20 s that a send may take
 
 
 @contextlib.contextmanager

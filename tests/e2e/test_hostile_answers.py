@@ -11,6 +11,7 @@ from tests.e2e.rig import House, until
 
 TEXT_BODY_BYTES_MAX = 150_000
 ANSWERS = 60
+TIMER_MS = 10  # a timer may fire a moment early
 SLOT_MS = 200  # five messages a second in one chat
 
 
@@ -114,6 +115,6 @@ async def test_sixty_answers_to_one_chat(copy_house: Copy) -> None:
         # The n-th slot lies n-1 slots after the first, and that after the runner was let go: a request that is late, as
         # on a busy machine, only comes later still. What came too close all the same, the provider refused.
         early = [row["at_ms"] - clock["now_ms"] - SLOT_MS * number for number, row in enumerate(wires)]
-        assert min(early) >= 0
+        assert min(early) >= -TIMER_MS
         accepted = [row["target_id"] for row in wires if row["accepted"]]
         assert sorted(accepted) == sorted(messages)

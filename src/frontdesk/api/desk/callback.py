@@ -147,7 +147,6 @@ _TOO_LARGE: Final = _refusal(Outcome.TOO_LARGE, Problem("body_too_large"), costs
 _SHAPE: Final = _refusal(Outcome.SHAPE, Problem("callback_shape_invalid"), costs=True)
 _MATERIAL: Final = _refusal(Outcome.MATERIAL, Problem("verification_material_unavailable"))
 _NOT_AUTHENTIC: Final = _refusal(Outcome.NOT_AUTHENTIC, Problem("callback_not_accepted"), costs=True)
-_NO_DATABASE: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"), close=True)
 _COMMIT_FAILED: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"))
 _COMMIT_LATE: Final = _refusal(Outcome.COMMIT_LATE, Problem("callback_not_accepted"))
 _NO_DATABASE: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"), close=True)
