@@ -478,6 +478,7 @@ async def pushes_of(example: Example, message_id: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------- prepared houses
 
 APPS = 26
+PREPARE_TRIES = 3
 _KEPT = (
     "app_name",
     "title",
@@ -515,7 +516,12 @@ async def prepare(house: House) -> None:
         gate = asyncio.Semaphore(4)
 
         async def make(number: int) -> None:
+            # What is there already is used again: a machine too busy for one step's patience gets another try.
             async with gate:
+                for _ in range(PREPARE_TRIES - 1):
+                    with contextlib.suppress(Exception):
+                        await examples[number].prepare()
+                        return
                 await examples[number].prepare()
 
         for number in range(APPS):

@@ -253,6 +253,7 @@ async def test_faults_of_a_push(copy_house: Copy) -> None:
     not accepted; what verifies and is another's, too old or of another type is acknowledged and answered by nobody.
     """
     async with copy_house() as house:
+        await house.step_clock(0)
         await house.serve()
         await house.listen()
         wires = len(await house.wires())
