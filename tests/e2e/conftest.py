@@ -19,7 +19,7 @@ import pytest
 from tests.e2e import rig
 from tests.e2e.rig import House, Prepared
 from tests.support.engines import RUN_VARIABLE, Engine, database_name
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import PostgresServer, SharedPostgres
 
 Copy = Callable[..., AbstractAsyncContextManager[House]]
 
@@ -89,6 +89,23 @@ def copy_house(prepared: Prepared, request: pytest.FixtureRequest, tmp_path: Pat
                 await asyncio.to_thread(shared.drop_database, name)
 
     return copied
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test alone, with fsync on, to be stopped and killed."""
+    with PostgresServer(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def own_house(prepared: Prepared, own_server: PostgresServer, postgres: SharedPostgres, tmp_path: Path) -> House:
+    """A copy of the prepared house on `own_server`. Simulator and server are not started; see `rig.closing`."""
+    data = tmp_path / "house"
+    shutil.copytree(prepared.data, data)
+    source = postgres.url(prepared.database)
+    url = await asyncio.to_thread(own_server.copy_database, source, "frontdesk")
+    return House(prepared.engine, data, url)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Other people of a house: accounts made by the API, logged in by their password."""
+"""Other people and chats of a house: accounts made by the API, logged in by their password; the owner's other chats."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from frontdesk.app.example import Example, open_example
 from tests.e2e.rig import House
 
 
@@ -40,3 +41,20 @@ async def join(house: House, role: str) -> Colleague:
     token = session.json()["token"]
     api.headers["Authorization"] = f"Bearer {token}"
     return Colleague(user["id"], member["id"], token, api)
+
+
+def own(house: House, known: dict[str, Any]) -> Example:
+    """The owner's chat with another of the prepared apps, and clients for it."""
+    example = open_example(house.address, house.simulator, house.example.api.headers["Authorization"][7:], "")
+    example.sim.headers["Authorization"] = house.example.sim.headers["Authorization"]
+    house.clients += [example.api, example.sim]
+    for name, value in known.items():
+        setattr(example, name, value)
+    return example
+
+
+async def listen(example: Example, address: str) -> None:
+    """Tell the simulator where the app of a chat is to be pushed, with the provider's URL check."""
+    url = address + example.installation["callback_path"]
+    checked = await example.simulate("PUT", f"/_sim/apps/{example.app['app_id']}/callback", json={"url": url})
+    assert checked["ok"], checked

@@ -386,17 +386,18 @@ class House:
 
     def hold(self) -> None:
         """Let turns wait in the runner."""
-        self._order("hold")
+        self.order("hold")
 
     def release(self) -> None:
         """Let them go on."""
-        self._order("")
+        self.order("")
 
     def fail(self, code: str) -> None:
         """Let turns fail with a runner's code."""
-        self._order(f"fail {code}")
+        self.order(f"fail {code}")
 
-    def _order(self, text: str) -> None:
+    def order(self, text: str) -> None:
+        """Write the runner's order; see `app/rehearsal.py`."""
         draft = self.stage / "runner.new"
         draft.write_text(text)
         draft.replace(self.stage / "runner")
@@ -474,6 +475,7 @@ async def pushes_of(example: Example, message_id: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------- prepared houses
 
 APPS = 26
+PREPARE_TRIES = 3
 _KEPT = (
     "app_name",
     "title",
@@ -511,7 +513,12 @@ async def prepare(house: House) -> None:
         gate = asyncio.Semaphore(4)
 
         async def make(number: int) -> None:
+            # What is there already is used again: a machine too busy for one step's patience gets another try.
             async with gate:
+                for _ in range(PREPARE_TRIES - 1):
+                    with contextlib.suppress(Exception):
+                        await examples[number].prepare()
+                        return
                 await examples[number].prepare()
 
         for number in range(APPS):

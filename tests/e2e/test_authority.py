@@ -12,7 +12,7 @@ import pytest
 from frontdesk.app.example import Example, open_example
 from tests.e2e import rig
 from tests.e2e.conftest import Copy
-from tests.e2e.people import Colleague, join
+from tests.e2e.people import Colleague, join, listen, own
 from tests.e2e.rig import House, until
 
 GRANT_SECONDS = 300  # the shortest that a grant can be given
@@ -27,16 +27,6 @@ class Case:
     example: Example
     withdraw: Callable[[], Awaitable[Any]]
     message: str = ""
-
-
-def own(house: House, copies: list[dict[str, Any]], number: int) -> Example:
-    """The owner's chat with one of the prepared apps."""
-    example = open_example(house.address, house.simulator, house.example.api.headers["Authorization"][7:], "")
-    example.sim.headers["Authorization"] = house.example.sim.headers["Authorization"]
-    house.clients += [example.api, example.sim]
-    for name, value in copies[number].items():
-        setattr(example, name, value)
-    return example
 
 
 async def colleagues(house: House, prepared: dict[str, Any], number: int) -> tuple[Colleague, Example]:
@@ -77,10 +67,9 @@ async def short_grant(example: Example) -> None:
 async def cases_of(house: House, copies: list[dict[str, Any]]) -> list[Case]:
     """Eight chats, each with its own way to lose authority."""
     first = house.example
-    chats = [own(house, copies, number) for number in range(1, 6)]
+    chats = [own(house, copies[number]) for number in range(1, 6)]
     for example in chats:
-        url = house.address + example.installation["callback_path"]
-        await example.simulate("PUT", f"/_sim/apps/{example.app['app_id']}/callback", json={"url": url})
+        await listen(example, house.address)
     revoked, unbound, disabled, gone, expiring = chats
     await short_grant(expiring)
     made = [await colleagues(house, copies[number], number) for number in range(6, 9)]

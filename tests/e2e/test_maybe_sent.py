@@ -47,7 +47,8 @@ async def read_back(house: House, message: str) -> str:
 @pytest.mark.spec("DESK-158", "DESK-358")
 async def test_what_may_have_been_sent_is_not_sent_again(copy_house: Copy) -> None:
     """An answer the provider took and whose reply was lost stands in the chat while its delivery reads indeterminate;
-    no restart sends it, or anything sent, failed or settled, again, within the provider's hour or beyond.
+    no restart sends it, or anything sent, failed or settled, again, within the provider's hour or beyond. History
+    shows a person which of them is there, and the settlement sends nothing either.
     """
     async with copy_house() as house:
         example = house.example
@@ -85,6 +86,14 @@ async def test_what_may_have_been_sent_is_not_sent_again(copy_house: Copy) -> No
         rig.once_each(await house.wires())
         assert [await read_back(house, message) for message in (dropped, lost)] == ["found", "absent"]
         assert len(await house.wires()) == len(wires) + 3, "looking sends nothing"
+        for message, outcome in ((dropped, "settled_sent"), (lost, "settled_not_sent")):
+            body = {"outcome": outcome, "reason": "as the history says", "accept_read_back": True}
+            await example.call("POST", path_of(house, message) + "/settlement", json=body)
+            assert house.delivery_is(message, outcome)
+        assert len(await house.wires()) == len(wires) + 3, "settling sends nothing"
+        await house.answered(await rig.say(example, "As you said?", shown["message_id"]))
+        assert [await sends(house, message) for message in (dropped, lost)] == [1, 1]
+        assert [len(await example.answers_to(message)) for message in (dropped, lost)] == [1, 0]
 
 
 async def _answer_to_a_recalled_question(house: House) -> str:

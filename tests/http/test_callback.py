@@ -18,6 +18,7 @@ from frontdesk.api.services import Policy
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.errors import DatabaseBusy
+from frontdesk.storage.database import LATE_S
 from tests.http.conftest import MARKER, SECRET, FakeTarget, Site, build_site, settle, signed
 from tests.http.test_problems import assert_problem
 
@@ -189,6 +190,24 @@ async def test_a_raising_lookup(site: Site, stranger: httpx2.AsyncClient, monkey
     monkeypatch.setattr(callback, "_TARGET_WAIT_S", 0.01)
     monkeypatch.setattr(site.ports, "load_target", never)
     assert_problem(await stranger.post(PATH, content=signed()), 500, "callback_not_accepted")
+    assert count(site, "commit_failed") == 1
+
+    async def busy(channel_key: str, installation_id: str) -> FakeTarget | None:
+        raise DatabaseBusy
+
+    monkeypatch.setattr(site.ports, "load_target", busy)
+    assert_problem(await stranger.post(PATH, content=signed()), 500, "callback_not_accepted")
+    assert count(site, "commit_failed") == 2
+    assert count(site, "failed") == 0, "a database that is away is no defect"
+
+
+@pytest.mark.spec("DESK-285")
+def test_the_bounds_of_an_answer_add_up() -> None:
+    """Looking for the installation and waiting for the commit, each as late as it may be noticed, make three seconds at
+    most, whatever holds the database.
+    """
+    assert limits.CALLBACK_COMMIT_WAIT_US == 2 * SECOND
+    assert callback._TARGET_WAIT_S + limits.CALLBACK_COMMIT_WAIT_US / SECOND + LATE_S < 3
 
 
 async def test_a_late_commit_goes_on(site: Site, stranger: httpx2.AsyncClient) -> None:

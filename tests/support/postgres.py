@@ -225,6 +225,18 @@ class PostgresServer:
             assert row is not None
             return dataclasses.replace(waiting, version=str(row[0]).split()[0])
 
+    def copy_database(self, source: str, name: str) -> str:
+        """Make a database of that name with everything of another server's; `source` and the answer are URLs."""
+        assert self.address is not None
+        with self.address.connect() as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+        dump = [str(self._binaries / "pg_dump"), "--no-owner", source.replace("postgresql+psycopg", "postgresql")]
+        made = subprocess.run(dump, check=True, capture_output=True, env=self._environment())
+        load = [str(self._binaries / "psql"), "-X", "-q", "-o", os.devnull, "-v", "ON_ERROR_STOP=1"]
+        target = self.address.url(name, driver="postgresql")
+        subprocess.run([*load, target], check=True, capture_output=True, input=made.stdout, env=self._environment())
+        return self.address.url(name)
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it: SIGINT is a clean fast shutdown, SIGQUIT an immediate one, SIGKILL a crash."""
         process, self._process = self._process, None

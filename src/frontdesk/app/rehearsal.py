@@ -1,10 +1,15 @@
-"""Test hooks of a real process: a folder that steers its runner and its clock. Needs `--allow-failpoints`.
+"""Test hooks of a real process: a folder that steers its runner, clock and bounds. Needs `--allow-failpoints`.
 
 `FRONTDESK_TEST_STAGE=DIR` (reserved, desk.md 8.3). In the folder, each read anew:
 
-- `runner`: `hold` (a turn waits until this changes), `fail <code>` (it fails with that runner code), else it runs.
+- `runner`: `hold` (a turn waits until this changes), `fail <code>` (it fails with that runner code), `answer` (it is
+  answered with the text of the file `answer`), else it runs.
 - `clock`: microseconds added to the machine's time of day; the monotonic clock stays as it is.
 - `asked`: written here, one JSON line for each call of the runner: the turn, its question and the history it was given.
+
+Read once, when the process starts:
+
+- `limits`: a JSON object of names of `kernel/limits.py` and other whole numbers for them.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import Any, Final
 
 from frontdesk.desk.conversations.runner import (
     CANCELLED,
+    Answer,
     Cancel,
     Failed,
     Progress,
@@ -26,10 +32,29 @@ from frontdesk.desk.conversations.runner import (
     Toolbox,
     TurnRequest,
 )
+from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SystemClock
 
 VARIABLE: Final = "FRONTDESK_TEST_STAGE"
 LOOK_S: Final = 0.02
+
+
+def change_limits(folder: Path) -> None:
+    """Put the folder's numbers in the place of this process's bounds. Raises ValueError, nothing changed, for others.
+
+    Does not reach what was computed from a bound while its module was loaded.
+    """
+    try:
+        wanted = json.loads(_read(folder / "limits") or "{}")
+    except ValueError:
+        wanted = None
+    if not isinstance(wanted, dict):
+        raise ValueError("limits is not a JSON object")  # noqa: TRY004 - a bad file, not a bad argument
+    for name, value in wanted.items():
+        if type(getattr(limits, name, None)) is not int or type(value) is not int:
+            raise ValueError(f"limits: {name} is no bound that is a whole number")
+    for name, value in wanted.items():
+        setattr(limits, name, value)
 
 
 class StagedClock(SystemClock):
@@ -61,6 +86,8 @@ class StagedRunner:
             await asyncio.sleep(LOOK_S)
         if order.startswith("fail "):
             return Failed(order.removeprefix("fail "))
+        if order == "answer":
+            return Answer((self._folder / "answer").read_text(encoding="utf-8"))
         return await self._inner.run(request, toolbox, progress, cancel)
 
     def _note(self, request: TurnRequest) -> None:

@@ -19,7 +19,7 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.failpoints import Failpoints
-from frontdesk.storage.database import Database
+from frontdesk.storage.database import CommitUnknown, Database
 
 STEP_S: Final = 12.0  # longer than a transaction may wait for a busy database
 
@@ -186,7 +186,7 @@ class Worker:
             try:
                 if await step():
                     continue
-            except DatabaseBusy:
+            except (DatabaseBusy, CommitUnknown):
                 log.warning("worker.database_busy", operation=f"worker.{topic}")
             except Exception as error:  # noqa: BLE001 - one bad step must not end the loop; polling stays correct
                 _log_failed(topic, error)

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sqlalchemy import Engine
 
@@ -77,6 +77,10 @@ class Database(Protocol):
         ...
 
 
+class CommitUnknown(Exception):
+    """The connection broke during COMMIT: the transaction may or may not have taken effect. Never retried blindly."""
+
+
 class CommitPending(Exception):
     """The caller's time is up; the transaction was not cancelled and may still commit."""
 
@@ -142,10 +146,13 @@ class Deadlines:
         line.watch(job, give_up)
 
 
+LATE_S: Final = 0.25  # how late the end of a waiting time may be noticed
+
+
 class _Line:
     """Jobs of one loop that share a waiting time, in the order of their deadlines, behind a single timer.
 
-    A timer for each job would cost more than the job's own bookkeeping; ends are seen up to a quarter of a second late.
+    A timer for each job would cost more than the job's own bookkeeping; ends are seen up to `LATE_S` late.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
@@ -159,7 +166,7 @@ class _Line:
         self._jobs.append((self.loop.time() + self._seconds, job, give_up))
         if not self._armed:
             self._armed = True
-            self.loop.call_later(min(self._seconds, 0.25), self._look)
+            self.loop.call_later(min(self._seconds, LATE_S), self._look)
 
     def _look(self) -> None:
         now = self.loop.time()
@@ -169,7 +176,7 @@ class _Line:
                 give_up()
         self._armed = bool(self._jobs)
         if self._armed:
-            self.loop.call_later(min(self._seconds, 0.25), self._look)
+            self.loop.call_later(min(self._seconds, LATE_S), self._look)
 
 
 def run_together(tx: Tx, jobs: Sequence[Job]) -> list[Job]:

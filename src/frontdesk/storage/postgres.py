@@ -21,7 +21,16 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from frontdesk.kernel.clock import Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.ids import Entropy
-from frontdesk.storage.database import Deadlines, Gathered, Gathering, Job, Wake, deliver, run_together
+from frontdesk.storage.database import (
+    CommitUnknown,
+    Deadlines,
+    Gathered,
+    Gathering,
+    Job,
+    Wake,
+    deliver,
+    run_together,
+)
 from frontdesk.storage.tx import Tx
 
 T = TypeVar("T")
@@ -37,10 +46,6 @@ RETRYABLE_STATES = frozenset({"40001", "40P01"})
 BUSY_STATES = frozenset({"55P03", "57014", "53300", "57P01", "57P02", "57P03"})
 
 _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-
-
-class CommitUnknown(Exception):
-    """The connection broke during COMMIT: the transaction may or may not have taken effect. Never retried blindly."""
 
 
 def postgres_engine(url: str) -> Engine:

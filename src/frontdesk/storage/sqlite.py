@@ -38,6 +38,8 @@ CHECKPOINT_PAGES = 4_000
 CACHE_KIB = 16_384
 READERS = 4
 
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+
 
 def _configure(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
@@ -313,9 +315,12 @@ def _driver(connection: Connection) -> sqlite3.Connection:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """A busy or full database is `DatabaseBusy`; the rest stays what it is. Decided by SQLite's code, not by text."""
+    """A busy or full database is `DatabaseBusy`; the rest stays what it is. Decided by SQLite's code, not by text.
+
+    A refused write (quota, file size) is a full disk too: the log's last frame, which commits, was not written.
+    """
     original = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = getattr(original, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):
+    if code is not None and (code & 0xFF in _BUSY or code == sqlite3.SQLITE_IOERR_WRITE):
         return DatabaseBusy()
     return error

@@ -541,6 +541,7 @@ async def test_an_outcome_that_could_not_be_written_is_unknown_over_restarts(
 ) -> None:
     """The provider took it, the disk did not: the row stays `sending`, becomes indeterminate, and is not sent again."""
     monkeypatch.setattr(patience, "PAUSE_S", 0)
+    monkeypatch.setattr(patience, "END_PATIENCE_S", 0)
     row = await answered(desk, seat)
 
     class FullDisk:

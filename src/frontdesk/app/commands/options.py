@@ -69,6 +69,10 @@ def outside_of(allowed: bool) -> Outside:
         return outside
     if not allowed:
         fail(f"{rehearsal.VARIABLE} is set; start with --allow-failpoints if that is meant, or unset it")
+    try:
+        rehearsal.change_limits(Path(stage))
+    except ValueError as error:
+        fail(f"{rehearsal.VARIABLE}: {error}")
     outside.clock = rehearsal.StagedClock(Path(stage))
     outside.wrap_runner = lambda runner: rehearsal.StagedRunner(runner, Path(stage))
     return outside

@@ -27,7 +27,8 @@ from frontdesk.kernel.codes import RUNNER_CODES
 from frontdesk.kernel.errors import DatabaseBusy, Problem
 from frontdesk.kernel.machine import Lease
 from frontdesk.kernel.secret_shapes import find_secret_shape
-from frontdesk.storage.database import Database
+from frontdesk.storage import patience
+from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
 from frontdesk.storage.tx import Tx
 
@@ -202,9 +203,13 @@ class ConversationSender:
             result = await self._answer(begun)
             if result is not None:
                 answered = result
-                await write_patiently(self._database, lambda tx: _finish(tx, begun, answered))
+                await write_patiently(
+                    self._database, lambda tx: _finish(tx, begun, answered), patience_s=patience.END_PATIENCE_S
+                )
         except DatabaseBusy:
             log.warning("conversations.database_busy", operation="desk.conversations.send", id=begun.turn.id)
+        except CommitUnknown:  # it is final already, or its lease lapses and it ends `interrupted`
+            log.warning("conversations.commit_unknown", operation="desk.conversations.send", id=begun.turn.id)
         except Exception as error:  # noqa: BLE001 - the top of one turn: its lease lapses, it ends `interrupted`
             _log_defect("conversations.defect", begun.turn.id, error)
 

@@ -23,7 +23,8 @@ from frontdesk.desk.inbox.working import Begun
 from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
-from frontdesk.storage.database import Database
+from frontdesk.storage import patience
+from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
 
 log = structlog.get_logger("frontdesk.inbox")
@@ -115,6 +116,8 @@ class ReceiptWorker:
             log.info("inbox.lease_lost", operation="desk.inbox.work", id=receipt.id)
         except DatabaseBusy:
             log.warning("inbox.database_busy", operation="desk.inbox.work", id=receipt.id)
+        except CommitUnknown:  # recovery judges by the rows, once the lease has lapsed
+            log.warning("inbox.commit_unknown", operation="desk.inbox.work", id=receipt.id)
         except Exception as error:  # noqa: BLE001 - the top of one receipt's work: a defect must not end the others
             _log_defect("inbox.defect", receipt.id, error)
 
@@ -129,12 +132,20 @@ class ReceiptWorker:
         if isinstance(result, Failed):
             failed = result
             self._failpoints.hit("tF.before")
-            await write_patiently(self._database, lambda tx: working.fail_turn(tx, begun, failed, self._parts))
+            await write_patiently(
+                self._database,
+                lambda tx: working.fail_turn(tx, begun, failed, self._parts),
+                patience_s=patience.END_PATIENCE_S,
+            )
             self._failpoints.hit("tF.after")
             return
         answered = result
         self._failpoints.hit("t3.before")
-        turn = await write_patiently(self._database, lambda tx: working.commit_answer(tx, begun, answered))
+        turn = await write_patiently(
+            self._database,
+            lambda tx: working.commit_answer(tx, begun, answered),
+            patience_s=patience.END_PATIENCE_S,
+        )
         self._failpoints.hit("t3.after")
         if turn is None:
             return
@@ -149,7 +160,7 @@ class ReceiptWorker:
             return None
         try:
             begun = await write_patiently(self._database, lambda tx: working.begin(tx, receipt, self._parts))
-        except (StaleFence, DatabaseBusy):
+        except (StaleFence, DatabaseBusy, CommitUnknown):
             raise
         except Exception as error:  # noqa: BLE001 - as above
             # Nothing of the turn exists, so another try is safe; the cap makes a poisonous receipt end visibly.
@@ -184,7 +195,7 @@ class ReceiptWorker:
             await asyncio.sleep(pause_s)
             try:
                 ours, stop = await self._database.write(lambda tx: working.renew(tx, receipt, self._lease_us))
-            except DatabaseBusy:
+            except (DatabaseBusy, CommitUnknown):
                 continue
             except Exception as error:  # noqa: BLE001 - the lease may lapse now: the fence decides, not we
                 _log_defect("inbox.renewal_failed", receipt.id, error)

@@ -17,7 +17,8 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
-from frontdesk.storage.database import Database
+from frontdesk.storage import patience
+from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
 
 log = structlog.get_logger("frontdesk.sending")
@@ -99,6 +100,8 @@ class DeliveryWorker:
             log.info("sending.lease_lost", operation="desk.sending", id=attempt.delivery.id)
         except DatabaseBusy:
             log.warning("sending.database_busy", operation="desk.sending", id=attempt.delivery.id)
+        except CommitUnknown:
+            log.warning("sending.commit_unknown", operation="desk.sending", id=attempt.delivery.id)
         except Exception as error:  # noqa: BLE001 - the top of one delivery's work: its row stays for recovery to judge
             _log_defect("sending.defect", attempt.delivery.id, error)
         finally:
@@ -166,7 +169,13 @@ class DeliveryWorker:
 
     async def _conclude(self, delivery: Delivery, outcome: Any) -> None:
         self._failpoints.hit("t9.before")
-        status = await write_patiently(self._database, lambda tx: steps.conclude(tx, delivery, outcome))
+        # A second try after a commit nobody knows of is refused by the fence where the first took effect.
+        status = await write_patiently(
+            self._database,
+            lambda tx: steps.conclude(tx, delivery, outcome),
+            patience_s=patience.END_PATIENCE_S,
+            again_if_unknown=True,
+        )
         self._failpoints.hit("t9.after")
         log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
 
