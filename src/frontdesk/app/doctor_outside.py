@@ -19,7 +19,7 @@ from frontdesk.app.finding import OK, Finding, note, ok, wrong
 from frontdesk.app.serving import StartRefused, listening_socket
 from frontdesk.app.settings import Settings, is_loopback, public_url
 from frontdesk.channels.feishu import sdk
-from frontdesk.channels.feishu.transport import tls_context
+from frontdesk.channels.transport import tls_context
 from frontdesk.channels.registry import build_channels
 from frontdesk.cli.client import Client, Failed, Refused
 from frontdesk.desk import connections

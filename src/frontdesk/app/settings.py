@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from frontdesk.api.addresses import ClientAddresses
 from frontdesk.app.durations import DurationUs
 from frontdesk.channels.feishu.outbound import checked_domain
-from frontdesk.channels.feishu.transport import Proxy
+from frontdesk.channels.transport import Proxy
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, MINUTE, SECOND
 from frontdesk.storage.opening import is_postgres, sqlite_path

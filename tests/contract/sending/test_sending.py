@@ -17,7 +17,7 @@ import structlog
 
 from frontdesk.app.settings import Settings
 from frontdesk.channels.feishu.codes import classify_send, classify_upload
-from frontdesk.channels.feishu.transport import Answer as WireAnswer
+from frontdesk.channels.transport import Answer as WireAnswer
 from frontdesk.desk import outbox
 from frontdesk.desk.connections.channel import (
     ConnectFailed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from frontdesk.channels.feishu.transport import Answer
+from frontdesk.channels.transport import Answer
 from frontdesk.desk.connections.channel import (
     ConnectFailed,
     NotSent,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from frontdesk.channels.feishu import bodies, codes, sdk, verify
 from frontdesk.channels.feishu.history import Reader, date_ms
 from frontdesk.channels.feishu.tokens import Token, TokenCache, TokenKey, token_key
-from frontdesk.channels.feishu.transport import Call, Proxy
+from frontdesk.channels.feishu.transport import Call
+from frontdesk.channels.transport import Proxy, Threads
 from frontdesk.desk.connections.channel import (
     ChannelLimits,
     ConnectFailed,
@@ -44,14 +45,6 @@ TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S
 BOT_PATH: Final = "/open-apis/bot/v3/info"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOKEN_CHARS_MAX: Final = 4_096
-
-
-class Threads(Protocol):
-    """Runs blocking work off the event loop. The simulation runs it inline."""
-
-    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """`fn(*args)` on a worker thread."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
