@@ -228,6 +228,21 @@ class Call:
                 self._handle = None
 
 
+async def run_aside(threads: Threads, call: Call, under_way: set[Any], work: Callable[..., object], *args: Any) -> None:
+    """Run `work(*args)`, which makes `call`, on a worker thread; the call stands in `under_way` meanwhile.
+
+    Where it is cancelled, or no thread is to be had, the call is aborted: after that no byte can leave.
+    """
+    under_way.add(call)
+    try:
+        await threads.run(work, *args)
+    except BaseException:
+        call.abort()
+        raise
+    finally:
+        under_way.discard(call)
+
+
 # ---------------------------------------------------------------------------------------------- connections
 
 
@@ -249,14 +264,15 @@ class _Secure(http.client.HTTPSConnection):
 
 def _connection(call: Call, url: str, proxy: Proxy | None) -> http.client.HTTPConnection:
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port
+    # Never None: of a bare IPv6 address `http.client` would take the last group for the port.
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     kind = _Secure if parts.scheme == "https" else _Plain
     if proxy is None:
         return kind(call, host, port)
     connection = kind(call, proxy.host, proxy.port)
     if parts.scheme == "https":
         authorization = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
-        connection.set_tunnel(host, port or 443, authorization)
+        connection.set_tunnel(host, port, authorization)
     return connection
 
 

@@ -17,6 +17,7 @@ from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
+from frontdesk.storage.conflict import Clash
 from frontdesk.storage.database import Database
 from frontdesk.storage.patience import write_patiently
 
@@ -38,7 +39,7 @@ class DeliveryWorker:
         failpoints: Failpoints,
         capacity: int = limits.WORKER_DELIVERIES,
         on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str], None] = lambda _outcome: None,
+        on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -160,13 +161,17 @@ class DeliveryWorker:
         except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
             _log_defect("sending.raised", delivery.id, error)
             outcome = Unknown()
-        self._on_wire(type(outcome).__name__)
+        self._on_wire(attempt.channel_key, type(outcome).__name__)
         self._failpoints.hit("t8.after")
         await self._conclude(delivery, outcome)
 
     async def _conclude(self, delivery: Delivery, outcome: Any) -> None:
         self._failpoints.hit("t9.before")
-        status = await write_patiently(self._database, lambda tx: steps.conclude(tx, delivery, outcome))
+        try:
+            status = await write_patiently(self._database, lambda tx: steps.conclude(tx, delivery, outcome))
+        except Clash:  # the provider gave an id that another delivery has: it proves nothing of this one
+            log.warning("sending.message_id_reused", operation="desk.sending", id=delivery.id)
+            status = await write_patiently(self._database, lambda tx: steps.conclude(tx, delivery, Unknown()))
         self._failpoints.hit("t9.after")
         log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
 
