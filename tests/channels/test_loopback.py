@@ -450,8 +450,7 @@ async def test_an_address_of_ipv6_without_a_port_keeps_its_last_group(monkeypatc
 async def test_a_reply_as_it_is_on_the_wire(provider: Provider) -> None:
     clock = ManualClock()
     channel = channel_to(clock=clock)
-    provider.on(PATH + "?key=v", hooks.took())
-    provider.default = hooks.took()
+    provider.on(PATH, hooks.took())
     session = await channel.connect(hooks.installed(hooks.hook(provider) + "?key=v"))
     assert await channel.send(session, message(text='好 "<b>"')) == Sent("peer_1")
     (request,) = provider.requests
