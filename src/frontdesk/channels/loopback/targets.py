@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from frontdesk.kernel.limits import LOOPBACK_TARGETS_MAX, TARGET_URL_CHARS_MAX
+from frontdesk.kernel.limits import WEBHOOK_TARGETS_MAX, TARGET_URL_CHARS_MAX
 
 DEFAULT_TARGETS: Final = ("127.0.0.0/8", "::1", "localhost")
 FORM: Final = "must read http:// or https://, a host, an optional port and path; no user, fragment or blank"
@@ -67,7 +67,7 @@ class Targets:
 
         An IPv4 network is /8 at widest, an IPv6 network /32.
         """
-        if len(entries) > LOOPBACK_TARGETS_MAX:
+        if len(entries) > WEBHOOK_TARGETS_MAX:
             raise ValueError("too many entries")
         names: set[str] = set()
         networks: list[_Network] = []
