@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from frontdesk.kernel.limits import WEBHOOK_TARGETS_MAX, TARGET_URL_CHARS_MAX
+from frontdesk.kernel.limits import TARGET_URL_CHARS_MAX, WEBHOOK_TARGETS_MAX
 
 DEFAULT_TARGETS: Final = ("127.0.0.0/8", "::1", "localhost")
 FORM: Final = "must read http:// or https://, a host, an optional port and path; no user, fragment or blank"
