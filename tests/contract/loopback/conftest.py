@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from frontdesk.api.desk import callback
+from frontdesk.app import reception
 from frontdesk.kernel.clock import ManualClock
 from frontdesk.storage.database import Database
 from tests.channels import hooks
@@ -27,7 +29,12 @@ def peer() -> Iterator[Provider]:
 
 
 @pytest.fixture
-async def site(database: Database, clock: ManualClock, peer: Provider) -> AsyncIterator[HookDesk]:
+async def site(
+    database: Database, clock: ManualClock, peer: Provider, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HookDesk]:
+    """A desk on web hooks. Its callback waits for a busy machine, where the product would have the push come again."""
+    monkeypatch.setattr(reception, "COMMIT_WAIT_S", 60.0)
+    monkeypatch.setattr(callback, "_TARGET_WAIT_S", 60.0)
     made = await open_hooks(database, clock, peer)
     yield made
     await made.client.aclose()
