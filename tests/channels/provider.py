@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -87,8 +88,7 @@ class Provider:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._end_listening()
         with self._lock:
             still_open = list(self._open)
         for sock in still_open:
@@ -98,6 +98,18 @@ class Provider:
                 continue
         for thread in self._threads:
             thread.join(10)
+
+    def _end_listening(self) -> None:
+        with contextlib.suppress(OSError):  # it may be hushed
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def hush(self) -> None:
+        """Refuse every connection from now on; the port stays taken, so that nobody else can answer there."""
+        self._end_listening()
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind(("127.0.0.1", self.port))
 
     @property
     def origin(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from frontdesk.channels import transport as wire
 from frontdesk.channels.feishu import FeishuChannel, outbound, sdk, transport
 from frontdesk.desk.connections.channel import (
     ConnectFailed,
@@ -47,7 +48,7 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """A server context whose certificate the transport trusts."""
     server, public = self_signed(tmp_path)
     client = ssl.create_default_context(cafile=str(public))
-    monkeypatch.setattr(transport, "tls_context", lambda: client)
+    monkeypatch.setattr(wire, "tls_context", lambda: client)
     return server
 
 
@@ -70,7 +71,7 @@ async def test_a_certificate_failure_is_not_sent(
     server, public = self_signed(tmp_path, address, days=days)
     if fault != "untrusted":
         client = ssl.create_default_context(cafile=str(public))
-        monkeypatch.setattr(transport, "tls_context", lambda: client)
+        monkeypatch.setattr(wire, "tls_context", lambda: client)
     session = await channel.connect(installed())
     with Provider(tls=None if fault == "no tls at all" else server) as provider:
         secure = FeishuChannel(f"https://127.0.0.1:{provider.port}", SystemClock(), InlineThreads())
@@ -81,8 +82,8 @@ async def test_a_certificate_failure_is_not_sent(
 
 
 def test_the_real_trust_store_is_loaded_once() -> None:
-    context = transport.tls_context()
-    assert context is transport.tls_context()
+    context = wire.tls_context()
+    assert context is wire.tls_context()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) > 50
@@ -243,7 +244,7 @@ async def test_a_call_is_one_request_and_outside_of_a_call_there_is_none(provide
     def ask() -> None:
         client.im.v1.message.create(sdk.create_request("oc_1", "text", "{}", "u"), sdk.with_token("t"))
 
-    with pytest.raises(transport.CallEnded):
+    with pytest.raises(wire.CallEnded):
         ask()
     call = transport.Call(SystemClock(), SECOND, None)
     failures: list[Exception] = []
@@ -252,7 +253,7 @@ async def test_a_call_is_one_request_and_outside_of_a_call_there_is_none(provide
         ask()
         try:
             ask()
-        except transport.CallEnded as failure:
+        except wire.CallEnded as failure:
             failures.append(failure)
 
     call.run(twice)
@@ -414,4 +415,4 @@ def test_a_deadline_timer_does_not_outlive_its_call() -> None:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
     with pytest.raises(OSError):
         call.exchange("GET", url, {}, None, None)
-    assert "frontdesk-feishu-deadline" not in {thread.name for thread in threading.enumerate()}
+    assert wire.DEADLINE_THREAD not in {thread.name for thread in threading.enumerate()}

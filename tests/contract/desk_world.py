@@ -102,6 +102,9 @@ class FakeChannel:
     def secrets_needed(self, inbound: str) -> tuple[str, ...]:
         return ("app_secret",) if inbound == "long_connection" else tuple(SECRETS)
 
+    def unfit(self, name: str, value: str | None) -> str | None:
+        return None
+
     def precheck(self, push: RawPush) -> Refused | None:
         return None
 

@@ -1,6 +1,6 @@
 """The published check values (desk.md 1.4), as literals, from the functions that the product itself calls.
 
-The channel's V12 and V13 stand in tests/channels/test_verify.py; V2, V6 and V14 wait for their rooms.
+The channel's V12 and V13 stand in tests/channels/test_verify.py; V2 and V6 wait for their room.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from frontdesk.channels.feishu.normalise import request_hash
+from frontdesk.channels.loopback.signature import key_of, signature
 from frontdesk.desk.conversations.context import context_hash, normalise_context
 from frontdesk.desk.grants.model import create_hash, reply_slot
 from frontdesk.desk.inbox.model import turn_request_id
@@ -75,6 +76,13 @@ def test_v11_binding_code_digest() -> None:
     expected = "f38a51798f5ab3f6902fe0f7c0616df07584333897698ec7568258c7e1b079b9"
     for spelling in ("fdb_0123456789ABCDEFGHJK", "fdb_0123456789abcdefghjk", "FDB_0123456789AbCdEfGhJk"):
         assert binding_code_digest(spelling) == expected
+
+
+def test_v14_loopback_signature() -> None:
+    key = key_of("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+    assert key == bytes(range(32))
+    found = signature(key, "wh_1", "1767225600", b'{"type":"message","id":"msg_1"}')
+    assert found == "v1,3Blmr7iz0wpNZGXTJToWiUYtrMjEvMrwwZEFBAiqm78="
 
 
 def test_canonical_json_is_the_one_the_values_were_made_with() -> None:

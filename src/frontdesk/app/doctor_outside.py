@@ -19,8 +19,8 @@ from frontdesk.app.finding import OK, Finding, note, ok, wrong
 from frontdesk.app.serving import StartRefused, listening_socket
 from frontdesk.app.settings import Settings, is_loopback, public_url
 from frontdesk.channels.feishu import sdk
-from frontdesk.channels.feishu.transport import tls_context
 from frontdesk.channels.registry import build_channels
+from frontdesk.channels.transport import tls_context
 from frontdesk.cli.client import Client, Failed, Refused
 from frontdesk.desk import connections
 from frontdesk.desk.connections.channel import Channel, Channels, ProbeReport
@@ -49,7 +49,7 @@ async def examine(
     yield await _server(address, "FRONTDESK_URL" if environment.get("FRONTDESK_URL") else "public_url")
     yield _sdk()
     reachable = True
-    for finding in await _provider(settings):
+    for finding in await _provider(settings, installations):
         reachable = reachable and not (finding.check == "feishu_domain" and finding.status != OK)
         yield finding
     if not installations:
@@ -58,7 +58,7 @@ async def examine(
     pool = ThreadPool("doctor", 2)
     try:
         channels: Channels = build_channels(
-            settings.feishu_domain, settings.outbound_proxy or None, SystemClock(), pool
+            settings.feishu_domain, settings.outbound_proxy or None, SystemClock(), pool, settings.loopback_targets
         )
         for installation in installations:
             asked = _Asked(settings, environment, keyring, installation, channels.get(installation.channel))
@@ -146,8 +146,11 @@ def _sdk() -> Finding:
 # ---------------------------------------------------------------------------------------------- the provider
 
 
-async def _provider(settings: Settings) -> list[Finding]:
+async def _provider(settings: Settings, installations: Sequence[Installation]) -> list[Finding]:
     domain = settings.feishu_domain
+    if installations and all(installation.target_url is not None for installation in installations):
+        said = "not asked: every active connection sends to a target of its own"
+        return [note("feishu_domain", said), note("clock", "not compared: no provider answered")]
     clock = SystemClock()
     before = clock.now_us()
     date = None
@@ -206,18 +209,20 @@ class _Asked:
         """Secrets, callback address, token, bot, how long it was not reached, exchanged secrets."""
         found = [self._secrets(), self._callback()]
         report = None
-        if found[0].status == OK and reachable and self._channel is not None:
+        own_target = self._installation.target_url is not None
+        if found[0].status == OK and (reachable or own_target) and self._channel is not None:
             target = connections.installed_of(self._installation, self._channel, self._keyring)
             try:
                 async with asyncio.timeout(PROBE_S):
                     report = await self._channel.probe(target)
             except TimeoutError:
                 report = ProbeReport("connect_failed", "connect_failed")
-            found += [self._token(report), *self._bot(report)]
+            found += [self._reached(report)] if own_target else [self._token(report), *self._bot(report)]
         else:
             found.append(note(self.name, "the provider was not asked for a token, see above"))
         found += self._history(report)
-        found.append(await asyncio.to_thread(self._exchanged))
+        if not own_target:
+            found.append(await asyncio.to_thread(self._exchanged))
         return found
 
     def _secrets(self) -> Finding:
@@ -232,7 +237,7 @@ class _Asked:
         base = public_url(self._settings)
         path = connections.view(self._installation, self._channel, self._keyring).callback_path
         host = httpx2.URL(base).host
-        provider = httpx2.URL(self._settings.feishu_domain).host
+        provider = httpx2.URL(self._installation.target_url or self._settings.feishu_domain).host
         if self._installation.inbound == "webhook" and is_loopback(host) and not is_loopback(provider):
             said = f"callback address {base}{path}: the provider cannot reach this machine by a loopback name"
             return note(self.name, said, "public_url", "set it to the address the provider is to call")
@@ -247,6 +252,16 @@ class _Asked:
             advice = f"copy both from the provider's console: {self._update}"
             return wrong(self.name, said, "app_id, app_secret", advice)
         return wrong(self.name, said, "feishu_domain (or outbound_proxy)", "try again; see the domain's line above")
+
+    def _reached(self, report: ProbeReport) -> Finding:
+        host = httpx2.URL(self._installation.target_url or "").host
+        if report.token == OK:
+            return ok(self.name, f"its target on {host} takes connections")
+        said = f"its target on {host} was not reached: {_sentence(report.token)} ({report.token})"
+        if report.token == "ssrf_blocked":  # noqa: S105 - a code
+            advice = "list the host, and the addresses its name leads to, or correct the target"
+            return wrong(self.name, said, "loopback_targets, target_url", advice)
+        return wrong(self.name, said, "target_url", f"start what listens there, or correct it: {self._update}")
 
     def _bot(self, report: ProbeReport) -> list[Finding]:
         if report.token != OK:
@@ -264,7 +279,8 @@ class _Asked:
         said = f"not reached since {to_rfc3339(since)} ({code})"
         if report is not None and report.token == OK:
             return [note(self.name, f"{said}; it is now")]
-        return [wrong(self.name, said, "app_secret, feishu_domain (or outbound_proxy)", "see the lines above")]
+        where = "feishu_domain (or outbound_proxy)" if self._installation.target_url is None else "target_url"
+        return [wrong(self.name, said, f"app_secret, {where}", "see the lines above")]
 
     def _exchanged(self) -> Finding:
         url, token = self._environment.get("FRONTDESK_URL"), self._environment.get("FRONTDESK_TOKEN")

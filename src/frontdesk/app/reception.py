@@ -93,7 +93,8 @@ class Reception:
 
     async def receive(self, target: PushTarget, events: Sequence[Inbound]) -> None:
         """t0: returns after the commit is durable. Raises where the push must not be acknowledged."""
-        kept = [event for event in events if not isinstance(event, Ignored)]
+        app_id, tenant_key = target.installation.app_id, target.installation.tenant_key  # neither ever changes
+        kept = [event.within(app_id, tenant_key) for event in events if not isinstance(event, Ignored)]
         for event in events:
             if isinstance(event, Ignored):
                 self._metrics.ignored_event(event.reason)

@@ -17,7 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from frontdesk.api.addresses import ClientAddresses
 from frontdesk.app.durations import DurationUs
 from frontdesk.channels.feishu.outbound import checked_domain
-from frontdesk.channels.feishu.transport import Proxy
+from frontdesk.channels.loopback import DEFAULT_TARGETS, Targets
+from frontdesk.channels.transport import Proxy
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, MINUTE, SECOND
 from frontdesk.storage.opening import is_postgres, sqlite_path
@@ -92,6 +93,11 @@ class Settings(BaseModel):
         default="https://open.feishu.cn", description="Provider origin; plain http for loopback only"
     )
     outbound_proxy: str = Field(default="", description="Proxy for the provider; the environment's are ignored")
+    loopback_targets: Names = Field(
+        default=DEFAULT_TARGETS,
+        description="Where the loopback channel may send: host names and, for what they resolve to, addresses or "
+        "networks; 64 at most",
+    )
     runner: str = Field(default="demo", description="Runner where neither project nor workspace names one")
 
     @model_validator(mode="after")
@@ -116,6 +122,8 @@ class Settings(BaseModel):
         _fit("feishu_domain", origin, checked_domain, self.feishu_domain)
         if self.outbound_proxy:
             _fit("outbound_proxy", "http://[user:password@]host[:port]", Proxy.parse, self.outbound_proxy)
+        targets = "at most 64 host names, addresses or networks (/8 for IPv4, /32 for IPv6 at widest)"
+        _fit("loopback_targets", targets, Targets.parse, self.loopback_targets)
         if not is_postgres(self.database_url):
             _fit("database_url", "a SQLite file or postgresql://…", sqlite_path, self.database_url)
         _fit("behind_proxy", "a list of addresses or networks", ClientAddresses, self.behind_proxy)

@@ -79,6 +79,7 @@ class Process:
             outbound_proxy=settings.outbound_proxy or None,
             clock=around.clock,
             threads=around.threads or self._pool("send", 12),
+            loopback_targets=settings.loopback_targets,
         )
         self.parts = self._parts(around, public_url(settings, port))
         self.worker = self._worker(around) if with_worker else None
@@ -138,7 +139,7 @@ class Process:
             hub=self.hub,
             failpoints=around.failpoints,
             on_lost=lambda: self.metrics.lease_loss("work"),
-            on_wire=lambda outcome: self.metrics.wire_request("feishu", outcome),
+            on_wire=self.metrics.wire_request,
         )
 
     def _services(self, around: Outside, threads: Threads, base_url: str) -> Services:

@@ -53,7 +53,7 @@ class Worker:
         hub: WakeHub,
         failpoints: Failpoints,
         on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str], None] = lambda _outcome: None,
+        on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
     ) -> None:
         self._database = database
         self._parts = parts

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from frontdesk.channels.feishu import FeishuChannel
-from frontdesk.channels.feishu.outbound import Threads
+from frontdesk.channels.loopback import DEFAULT_TARGETS, LoopbackChannel
+from frontdesk.channels.transport import Threads
 from frontdesk.desk.connections.channel import Channel
 from frontdesk.kernel.clock import Clock
 
 
 def build_channels(
-    feishu_domain: str, outbound_proxy: str | None, clock: Clock, threads: Threads
+    feishu_domain: str,
+    outbound_proxy: str | None,
+    clock: Clock,
+    threads: Threads,
+    loopback_targets: Sequence[str] = DEFAULT_TARGETS,
 ) -> dict[str, Channel]:
-    """Every channel under its key. Raises ValueError for a domain or proxy that must not be used."""
-    channels: tuple[Channel, ...] = (FeishuChannel(feishu_domain, clock, threads, outbound_proxy),)
+    """Every channel under its key. Raises ValueError for a domain, proxy or list of targets that must not be used."""
+    channels: tuple[Channel, ...] = (
+        FeishuChannel(feishu_domain, clock, threads, outbound_proxy),
+        LoopbackChannel(loopback_targets, clock, threads),
+    )
     return {channel.key: channel for channel in channels}

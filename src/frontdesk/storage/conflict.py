@@ -14,6 +14,9 @@ from sqlalchemy.exc import IntegrityError
 
 from frontdesk.storage.tx import Tx
 
+Clash = IntegrityError
+"""What `Database.write` raises where a constraint refused a statement: the whole transaction is undone."""
+
 
 def try_insert(tx: Tx, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert one row; False where a constraint refused it and nothing was written.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import httpx2
@@ -33,6 +33,31 @@ async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError("the callback handed a push on")
 
 
+def callback_of(
+    desk: DeskWorld, channels: Mapping[str, Any], metrics: Metrics, database: Database | None = None
+) -> Callback:
+    """The callback of these channels, on the desk's database."""
+    reception = Reception(
+        database or desk.database,
+        channels,
+        desk.keyring,
+        unaddressed_messages=desk.unaddressed,
+        failpoints=Failpoints(),
+        metrics=metrics,
+        clock=desk.clock,
+    )
+    return Callback(
+        _nowhere,
+        reception,
+        channels=channels,
+        clock=desk.clock,
+        threads=Inline(),
+        metrics=metrics,
+        addresses=ClientAddresses(()),
+        last_refused=LastRefused(),
+    )
+
+
 class Provider:
     """The provider's side: what it pushes is answered by the whole reception path, and counted there."""
 
@@ -40,25 +65,7 @@ class Provider:
         self.desk = desk
         self.metrics = Metrics()
         channels = {"feishu": FeishuChannel("https://open.feishu.cn", desk.clock, Inline(), None)}
-        reception = Reception(
-            database or desk.database,
-            channels,  # type: ignore[arg-type]
-            desk.keyring,
-            unaddressed_messages=desk.unaddressed,
-            failpoints=Failpoints(),
-            metrics=self.metrics,
-            clock=desk.clock,
-        )
-        self.callback = Callback(
-            _nowhere,
-            reception,
-            channels=channels,  # type: ignore[arg-type]
-            clock=desk.clock,
-            threads=Inline(),
-            metrics=self.metrics,
-            addresses=ClientAddresses(()),
-            last_refused=LastRefused(),
-        )
+        self.callback = callback_of(desk, channels, self.metrics, database)
         self.client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.callback), base_url="http://desk.test")
 
     async def push(self, payload: Any, installation_id: str | None = None, *, at_us: int | None = None) -> int:

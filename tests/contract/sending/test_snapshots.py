@@ -10,7 +10,7 @@ import pytest
 
 from frontdesk.app.commands import COMMANDS
 from frontdesk.channels.feishu.codes import classify_send
-from frontdesk.channels.feishu.transport import Answer as WireAnswer
+from frontdesk.channels.transport import Answer as WireAnswer
 from frontdesk.desk import outbox, sending
 from frontdesk.desk.connections.channel import (
     Complete,

@@ -69,6 +69,11 @@ TABLE: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "outbound_proxy": ("", ("", "http://proxy:3128"), ("https://proxy:3128", "socks5://proxy", "proxy:3128")),
+    "loopback_targets": (
+        ("127.0.0.0/8", "::1", "localhost"),
+        ("", "localhost", "peer.internal,10.20.0.0/16,[::1],fd00::/32", ",".join(f"10.0.0.{n}" for n in range(64))),
+        ("0.0.0.0/0", "10.0.0.1/8", "http://peer", "peer:80", "*.peer", ",".join(f"10.0.0.{n}" for n in range(65))),
+    ),
     "runner": ("demo", ("demo",), ()),
 }
 

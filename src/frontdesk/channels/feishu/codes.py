@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from frontdesk.channels.feishu.transport import Answer
+from frontdesk.channels.transport import Answer
+from frontdesk.channels.untrusted import is_id
 from frontdesk.desk.connections.channel import (
     ConnectFailed,
     NotSent,
@@ -22,7 +23,6 @@ from frontdesk.desk.connections.channel import (
     Sent,
     Unknown,
 )
-from frontdesk.kernel.limits import PROVIDER_ID_CHARS_MAX
 
 RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 _RESET_SECONDS_MAX: Final = 86_400
@@ -141,7 +141,7 @@ def classify_send(answer: Answer | None, connected: bool) -> Outcome:
     if reading.means is not None:
         return RefusedFinal(reading.means.value, reading.code)
     message_id = reading.data.get("message_id")
-    if reading.accepted and isinstance(message_id, str) and 0 < len(message_id) <= PROVIDER_ID_CHARS_MAX:
+    if reading.accepted and is_id(message_id):
         return Sent(message_id, _milliseconds(reading.data.get("create_time")))
     return Unknown(provider_code=reading.code or None)
 
@@ -156,7 +156,7 @@ def classify_upload(answer: Answer | None, connected: bool) -> str:
     if reading.means in {Means.FORMAT_ERROR, Means.PERMISSION_DENIED}:
         raise ConnectFailed(reading.means.value, provider_code=reading.code, final=True)
     key = reading.data.get("file_key")
-    if reading.accepted and isinstance(key, str) and 0 < len(key) <= PROVIDER_ID_CHARS_MAX:
+    if reading.accepted and is_id(key):
         return key
     raise ConnectFailed("upload_failed", provider_code=reading.code or None)
 

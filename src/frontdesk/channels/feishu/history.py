@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from frontdesk.channels.feishu import codes
-from frontdesk.channels.feishu.transport import Answer
+from frontdesk.channels.transport import Answer
 from frontdesk.desk.connections.channel import Complete, History, HistoryItem, Incomplete
 from frontdesk.kernel.limits import HISTORY_ITEMS_MAX, PROVIDER_ID_CHARS_MAX
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from frontdesk.channels.feishu import bodies, codes, sdk, verify
 from frontdesk.channels.feishu.history import Reader, date_ms
 from frontdesk.channels.feishu.tokens import Token, TokenCache, TokenKey, token_key
-from frontdesk.channels.feishu.transport import Call, Proxy
+from frontdesk.channels.feishu.transport import Call
+from frontdesk.channels.transport import Proxy, Threads, run_aside
 from frontdesk.desk.connections.channel import (
     ChannelLimits,
     ConnectFailed,
@@ -44,14 +45,6 @@ TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S
 BOT_PATH: Final = "/open-apis/bot/v3/info"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOKEN_CHARS_MAX: Final = 4_096
-
-
-class Threads(Protocol):
-    """Runs blocking work off the event loop. The simulation runs it inline."""
-
-    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """`fn(*args)` on a worker thread."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -99,6 +92,10 @@ class FeishuChannel:
     def secrets_needed(self, inbound: str) -> tuple[str, ...]:
         """A webhook needs all three; the long connection is trusted for having been opened with the app secret."""
         return ("app_secret",) if inbound == "long_connection" else ("app_secret", "encrypt_key", "verification_token")
+
+    def unfit(self, name: str, value: str | None) -> str | None:
+        """The provider made the secrets, so any text may be one; messages go to the provider's own address."""
+        return "not used by this channel" if name == "target_url" and value is not None else None
 
     def precheck(self, push: RawPush) -> Refused | None:
         """See `verify.precheck`."""
@@ -257,16 +254,7 @@ class FeishuChannel:
         return call
 
     async def _run(self, call: Call, ask: Callable[[Any], None], session: FeishuSession | None) -> None:
-        if session is not None:
-            session.calls.add(call)
-        try:
-            await self._threads.run(self._work, call, ask)
-        except BaseException:
-            call.abort()  # cancelled, or no thread to be had: after this no byte can leave
-            raise
-        finally:
-            if session is not None:
-                session.calls.discard(call)
+        await run_aside(self._threads, call, set() if session is None else session.calls, self._work, call, ask)
 
     def _work(self, call: Call, ask: Callable[[Any], None]) -> None:
         client = self._client()

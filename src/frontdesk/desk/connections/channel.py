@@ -6,7 +6,7 @@ No desk code branches on a channel's name: whatever differs between providers is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 # ---------------------------------------------------------------------------------------------- inbound, pure
@@ -35,7 +35,8 @@ class InboundMessage:
 
     `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what
     two pushes of one message share (check value V8): event ids, event times and headers stay out. `tenant_key` is the
-    sender's; `event_tenant_key` is the push's own where that is another one: then it is nobody's.
+    sender's; `event_tenant_key` is the push's own where that is another one: then it is nobody's. `app_id` and
+    `tenant_key` are empty on a channel whose pushes name neither: there, whoever holds the secret is the app.
     """
 
     app_id: str
@@ -55,14 +56,26 @@ class InboundMessage:
     request_hash: str
     event_tenant_key: str | None = None
 
+    def within(self, app_id: str, tenant_key: str) -> InboundMessage:
+        """The same, with the installation's own labels where the push names none."""
+        if self.app_id and self.tenant_key:
+            return self
+        return replace(self, app_id=self.app_id or app_id, tenant_key=self.tenant_key or tenant_key)
+
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The provider says that a message was recalled."""
+    """The provider says that a message was recalled. Labels as in `InboundMessage`."""
 
     app_id: str
     tenant_key: str
     message_id: str
+
+    def within(self, app_id: str, tenant_key: str) -> Recall:
+        """See `InboundMessage.within`."""
+        if self.app_id and self.tenant_key:
+            return self
+        return replace(self, app_id=self.app_id or app_id, tenant_key=self.tenant_key or tenant_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +145,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """The immutable snapshot of one delivery. Exactly one of `text` and `upload_key` is set for Feishu-like channels.
+    """The immutable snapshot of one delivery. Exactly one of `text` and `upload_key` is set where files are uploaded.
 
     `file` is given as well for channels that carry the bytes inside the message. `start_before_us` is on the process's
     monotonic clock: a request may only begin before it, else nothing is sent and the outcome is `Unknown`.
@@ -269,6 +282,14 @@ class Channel(Protocol):
 
     def secrets_needed(self, inbound: str) -> tuple[str, ...]:
         """Names among app_secret, encrypt_key, verification_token that the inbound mode needs to receive."""
+        ...
+
+    def unfit(self, name: str, value: str | None) -> str | None:
+        """Why `value` cannot be what a person enters under `name`, in words without the value; None: it can.
+
+        `name` is among app_secret, encrypt_key, verification_token and target_url; `value` None stands for not given.
+        Pure: no name is looked up and nobody is asked. What is stored already is not judged by it.
+        """
         ...
 
     def precheck(self, push: RawPush) -> Refused | None:

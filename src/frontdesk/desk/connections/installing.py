@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from frontdesk.desk.connections import store
-from frontdesk.desk.connections.channel import Channels
+from frontdesk.desk.connections.channel import Channel, Channels
 from frontdesk.desk.connections.model import (
     COMMAND_LANGUAGES,
     INBOUND_MODES,
@@ -78,7 +78,8 @@ def create_installation(
     """Connect an app, active at once. Needs `configuration.manage`.
 
     `secrets` are clear, by name among `SECRETS`; the app secret is required. Raises `request_invalid` for a channel or
-    an inbound mode this server does not have, `credential_unavailable` without a usable key (nothing is written) and
+    an inbound mode this server does not have and for a secret or `target_url` that the channel says can't be one
+    (missing, malformed, or of no use there), `credential_unavailable` without a usable key (nothing is written) and
     `installation_exists` where this workspace holds the app already, revoked or not. Does not prevent another
     workspace from connecting the same app, and does not ask the provider whether the secrets are right: that is
     `probe`.
@@ -93,6 +94,7 @@ def create_installation(
         raise invalid("command_language", "not a language of this server")
     if "app_secret" not in secrets or not set(secrets) <= set(SECRETS):
         raise invalid("app_secret", "required")
+    _check_fit(port, {**dict.fromkeys(SECRETS), **secrets, "target_url": target_url})
     installation_id = tx.new_id("ins")
     inserted = store.try_insert_installation(
         tx,
@@ -134,14 +136,18 @@ def update_installation(
 
     Needs `configuration.manage`. Each success raises the configuration revision by one, also where the values were the
     same. Raises `installation_not_found`, `installation_revoked`, `credential_unavailable` (a secret is given and no
-    key is usable; nothing is written) and `request_invalid` for an empty change, a null, or a name that can't be
-    changed. A send that has begun keeps the secret it began with.
+    key is usable; nothing is written) and `request_invalid` for an empty change, a null, a name that can't be changed,
+    or a secret or `target_url` that the channel says can't be one. A send that has begun keeps the secret it began
+    with.
     """
     require(tx, actor, workspace_id, Right.CONFIGURE)
     _check_changes(changes)
     found = get_owned(tx, workspace_id, installation_id)
     if found.status not in store.CHANGEABLE:
         raise Problem("installation_revoked")
+    port = channels.get(found.channel)
+    if port is not None:  # without it nothing is received or sent, whatever is stored
+        _check_fit(port, {name: changes[name] for name in (*SECRETS, "target_url") if name in changes})
     values = {name: value for name, value in changes.items() if name in PATCHABLE}
     values |= encrypted({name: changes[name] for name in SECRETS if name in changes}, keyring)
     event = None
@@ -152,7 +158,14 @@ def update_installation(
         raise Problem("installation_revoked")  # rows are never deleted, so it was revoked since it was read
     data: dict[str, str | int] = {"config_revision": changed.config_revision, "changed": " ".join(sorted(changes))}
     _record(tx, actor, "installation.changed", changed, data)
-    return view(changed, channels.get(changed.channel), keyring)
+    return view(changed, port, keyring)
+
+
+def _check_fit(port: Channel, entered: Mapping[str, str | None]) -> None:
+    for name, value in entered.items():
+        reason = port.unfit(name, value)
+        if reason is not None:
+            raise invalid(name, reason)
 
 
 def _check_changes(changes: Mapping[str, Any]) -> None:

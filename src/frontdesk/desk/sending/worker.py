@@ -18,6 +18,7 @@ from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy, StaleFence
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage import patience
+from frontdesk.storage.conflict import Clash
 from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
 
@@ -39,7 +40,7 @@ class DeliveryWorker:
         failpoints: Failpoints,
         capacity: int = limits.WORKER_DELIVERIES,
         on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str], None] = lambda _outcome: None,
+        on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -163,21 +164,28 @@ class DeliveryWorker:
         except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
             _log_defect("sending.raised", delivery.id, error)
             outcome = Unknown()
-        self._on_wire(type(outcome).__name__)
+        self._on_wire(attempt.channel_key, type(outcome).__name__)
         self._failpoints.hit("t8.after")
         await self._conclude(delivery, outcome)
 
     async def _conclude(self, delivery: Delivery, outcome: Any) -> None:
         self._failpoints.hit("t9.before")
+        try:
+            status = await self._write_outcome(delivery, outcome)
+        except Clash:  # the provider gave an id that another delivery has: it proves nothing of this one
+            log.warning("sending.message_id_reused", operation="desk.sending", id=delivery.id)
+            status = await self._write_outcome(delivery, Unknown())
+        self._failpoints.hit("t9.after")
+        log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
+
+    async def _write_outcome(self, delivery: Delivery, outcome: Any) -> str:
         # A second try after a commit nobody knows of is refused by the fence where the first took effect.
-        status = await write_patiently(
+        return await write_patiently(
             self._database,
             lambda tx: steps.conclude(tx, delivery, outcome),
             patience_s=patience.END_PATIENCE_S,
             again_if_unknown=True,
         )
-        self._failpoints.hit("t9.after")
-        log.info("sending.concluded", operation="desk.sending", id=delivery.id, status=status)
 
     async def _connect_failed(self, attempt: Attempt, failure: ConnectFailed) -> None:
         wait_us = None if failure.wait_ms is None else failure.wait_ms * 1000

@@ -6,12 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from frontdesk.kernel.limits import SECRET_CHARS_MAX
+from frontdesk.kernel.limits import SECRET_CHARS_MAX, TARGET_URL_CHARS_MAX
 from frontdesk.wire.model import Clean, Instant, Name, Page, PageQuery, Request, Response, Trim
 from frontdesk.wire.registry import Operation, W
 
 Secret = Annotated[str, Trim, Clean, Field(min_length=1, max_length=SECRET_CHARS_MAX)]
-TargetUrl = Annotated[str, Trim, Clean, Field(min_length=1, max_length=2_048, pattern=r"^https?://[^\s]+$")]
+TargetUrl = Annotated[
+    str, Trim, Clean, Field(min_length=1, max_length=TARGET_URL_CHARS_MAX, pattern=r"^https?://[^\s]+$")
+]
 Zone = Annotated[str, Trim, Field(max_length=64, pattern=r"^[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*$")]
 Inbound = Literal["webhook", "long_connection"]
 Language = Literal["zh", "en"]
