@@ -1,4 +1,4 @@
-"""The desk's side of the callback: which installation a push is for, and t0 with its failpoints."""
+"""The desk's side of both ways in: which installation a push is for, and t0 with its failpoints."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PushTarget:
 
 
 class Reception:
-    """Implements `api.desk.callback.CallbackPorts`."""
+    """Implements `api.desk.callback.CallbackPorts`; its `receive` is the listener's as well, under its `transport`."""
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class Reception:
         failpoints: Failpoints,
         metrics: Metrics,
         clock: Clock,
+        transport: str = "webhook",
+        commit_wait_s: float = COMMIT_WAIT_S,
     ) -> None:
         self._database = database
         self._channels = channels
@@ -68,6 +70,8 @@ class Reception:
         self._failpoints = failpoints
         self._metrics = metrics
         self._clock = clock
+        self._transport = transport
+        self._commit_wait_s = commit_wait_s
         self._known: dict[str, tuple[int, PushTarget]] = {}
 
     def known_target(self, channel_key: str, installation_id: str) -> PushTarget | None:
@@ -107,7 +111,7 @@ class Reception:
                     tx,
                     target.installation_id,
                     event,
-                    transport="webhook",
+                    transport=self._transport,
                     unaddressed_messages=self._unaddressed,
                     verified_with=None if target.fresh else target.installation,
                 )
@@ -115,7 +119,7 @@ class Reception:
             ]
 
         try:
-            received = await self._database.write(write, wait_s=COMMIT_WAIT_S)
+            received = await self._database.write(write, wait_s=self._commit_wait_s)
         except inbox.SecretsChanged:
             raise TargetChanged from None
         self._failpoints.hit("t0.after")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from frontdesk.channels.feishu import FeishuChannel
+from frontdesk.channels.feishu.line import FeishuLine
 from frontdesk.channels.feishu.outbound import Threads
-from frontdesk.desk.connections.channel import Channel
+from frontdesk.desk.connections.channel import Accept, Channel, Installed, Line, OpenLine
 from frontdesk.kernel.clock import Clock
 
 
@@ -14,3 +15,12 @@ def build_channels(
     """Every channel under its key. Raises ValueError for a domain or proxy that must not be used."""
     channels: tuple[Channel, ...] = (FeishuChannel(feishu_domain, clock, threads, outbound_proxy),)
     return {channel.key: channel for channel in channels}
+
+
+def build_lines(feishu_domain: str, outbound_proxy: str | None, clock: Clock) -> dict[str, OpenLine]:
+    """How to open a long connection, for the channels that have one."""
+
+    def feishu(installed: Installed, accept: Accept) -> Line:
+        return FeishuLine(feishu_domain, clock, outbound_proxy, installed, accept)
+
+    return {FeishuChannel.key: feishu}
