@@ -9,6 +9,7 @@ address with its ticket.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import threading
@@ -191,10 +192,8 @@ def refusal_number(error: BaseException | None) -> int | None:
 async def ping(client: Any) -> None:
     """One ping now; a connection that can't take it is found out by its silence."""
     frame = module()._new_ping_frame(int(client._service_id or 0))  # noqa: SLF001 - the SDK has no public one
-    try:
+    with contextlib.suppress(Exception):  # the supervisor looks at pongs, not at pings
         await client._write_message(frame.SerializeToString())  # noqa: SLF001
-    except Exception:  # noqa: BLE001, S110 - the supervisor looks at pongs, not at pings
-        pass
 
 
 def post_endpoint(

@@ -1,0 +1,34 @@
+"""One simulator for this folder, on the manual clock, patient with acknowledgements; a fresh world for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.desk_world import DeskWorld
+from tests.contract.listening.world import ListeningWorld, open_world
+from tests.simulator import harness
+from tests.simulator.harness import Provider, Sim
+
+
+@pytest.fixture(scope="module")
+def _patient_sim() -> Iterator[Sim]:
+    with harness.running(manual_clock=True, start_ms=harness.START_MS, answer_timeout_ms=60_000) as sim:
+        yield sim
+
+
+@pytest.fixture
+def provider(_patient_sim: Sim) -> Iterator[Provider]:
+    """An app and a person of the provider."""
+    _patient_sim.post("reset")
+    _patient_sim.faults()
+    _patient_sim.post("clock", set_ms=harness.START_MS)
+    with harness.provider(_patient_sim) as made:
+        yield made
+
+
+@pytest.fixture
+async def world(desk: DeskWorld, provider: Provider) -> ListeningWorld:
+    """A desk that receives from the provider's app."""
+    return await open_world(desk, provider)
