@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 
-from tests.contract.desk_world import DeskWorld
+from tests.contract.desk_world import TENANT, DeskWorld
 from tests.contract.listening.world import ListeningWorld, open_world
 from tests.simulator import harness
 from tests.simulator.harness import Provider, Sim
@@ -20,12 +21,14 @@ def _patient_sim() -> Iterator[Sim]:
 
 @pytest.fixture
 def provider(_patient_sim: Sim) -> Iterator[Provider]:
-    """An app and a person of the provider."""
+    """An app of the desk's tenant, and a person."""
     _patient_sim.post("reset")
     _patient_sim.faults()
     _patient_sim.post("clock", set_ms=harness.START_MS)
-    with harness.provider(_patient_sim) as made:
-        yield made
+    app = _patient_sim.post("apps", name="Listened", tenant_key=TENANT)
+    person = _patient_sim.post("people", name="Ada", app_id=app["app_id"])
+    with httpx2.Client(base_url=_patient_sim.base, trust_env=False, verify=False, timeout=70) as client:
+        yield Provider(_patient_sim, app, person, client)
 
 
 @pytest.fixture

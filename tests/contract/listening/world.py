@@ -129,7 +129,7 @@ class ListeningWorld:
     async def push(self, **body: Any) -> dict[str, Any]:
         """Push something by hand and wait for the first attempt's end; the push."""
         made = await self.call(self.sim.post, "push", wait=True, **body)
-        return dict(await self.call(self.sim.get, f"pushes/{made['push']['push_id']}"))
+        return dict(await self.call(self.sim.get, f"pushes/{made['push']}"))
 
     async def attempts(self, message_id: str) -> list[dict[str, Any]]:
         """Every attempt to hand a message over."""
@@ -154,7 +154,8 @@ class ListeningWorld:
 
     async def lines(self) -> list[dict[str, Any]]:
         """The app's connections, open and closed."""
-        return list((await self.call(self.sim.get, "connections"))["items"])
+        items = (await self.call(self.sim.get, "connections"))["items"]
+        return [item for item in items if item["app_id"] == self.app_id]
 
     async def receipts(self, message_id: str) -> list[dict[str, Any]]:
         return await self.desk.rows("receipts", provider_message_id=message_id)
