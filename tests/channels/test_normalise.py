@@ -184,11 +184,11 @@ def test_a_person_of_another_tenant_carries_that_tenant() -> None:
     """So that the desk's comparison with the installation finds the difference; the hash stays the provider's."""
     got = normalise(changed({"tenant_key": "t-other"}), 1)
     assert isinstance(got, InboundMessage)
-    assert (got.tenant_key, got.request_hash) == ("t-other", V8)
+    assert (got.tenant_key, got.event_tenant_key, got.request_hash) == ("t-other", "t-1", V8)
     for value in (None, "", 5):
         same = normalise(changed({"tenant_key": value}), 1)
         assert isinstance(same, InboundMessage)
-        assert same.tenant_key == "t-1"
+        assert (same.tenant_key, same.event_tenant_key) == ("t-1", None)
 
 
 @pytest.mark.parametrize("value", UNUSABLE_ID)

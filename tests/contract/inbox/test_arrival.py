@@ -141,6 +141,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
         {"header": {"tenant_key": "t-other"}, "sender": {"tenant_key": "t-other"}},
         "installation_identity_mismatch",
     ),
+    ("the event's tenant", {"header": {"tenant_key": "t-other"}}, "installation_identity_mismatch"),
     ("the sender's tenant", {"sender": {"tenant_key": "t-other"}}, "installation_identity_mismatch"),
     ("type", {"message_type": "image"}, "unsupported_message_shape"),
 ]

@@ -52,11 +52,13 @@ def _message(app_id: str, tenant_key: str, header: _Fields, body: _Fields, signe
     sender_id = _fields(sender.get("sender_id")).get("open_id")
     chat_id, message_type = message.get("chat_id"), message.get("message_type")
     parent_id, root_id = _absent(message.get("parent_id")), _absent(message.get("root_id"))
+    of_sender = _id_or_empty(sender.get("tenant_key")) or tenant_key
     usable = _is_id(sender_id) and _is_id(chat_id) and _is_id_or_none(parent_id) and _is_id_or_none(root_id)
     return InboundMessage(
         app_id=app_id,
         # A person of another tenant is not one of this installation's: their tenant is what the desk compares.
-        tenant_key=_id_or_empty(sender.get("tenant_key")) or tenant_key,
+        tenant_key=of_sender,
+        event_tenant_key=None if of_sender == tenant_key else tenant_key,
         event_id=_id_or_empty(header.get("event_id")),
         message_id=message_id,
         sender_id=_id_or_empty(sender_id),

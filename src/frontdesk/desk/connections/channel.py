@@ -34,7 +34,8 @@ class InboundMessage:
     """One provider message, normalised and still untrusted. `text` is None where the shape is not supported.
 
     `signed_at_ms` is the provider's signing time (None on a channel or path without one). `request_hash` covers what
-    two pushes of one message share (check value V8): event ids, event times and headers stay out.
+    two pushes of one message share (check value V8): event ids, event times and headers stay out. `tenant_key` is the
+    sender's; `event_tenant_key` is the push's own where that is another one: then it is nobody's.
     """
 
     app_id: str
@@ -52,6 +53,7 @@ class InboundMessage:
     created_at_ms: int
     signed_at_ms: int | None
     request_hash: str
+    event_tenant_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

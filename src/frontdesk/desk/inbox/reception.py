@@ -137,6 +137,8 @@ def _refusal(tx: Tx, around: Around, message: InboundMessage) -> str | None:
         return f"installation_{installation.status}"
     if (message.app_id, message.tenant_key) != (installation.app_id, installation.tenant_key):
         return "installation_identity_mismatch"
+    if message.event_tenant_key is not None:
+        return "installation_identity_mismatch"
     if message.signed_at_ms is not None:
         signed_at = message.signed_at_ms * 1000
         if not tx.now - limits.REPLAY_WINDOW_US <= signed_at <= tx.now + limits.FUTURE_TOLERANCE_US:
