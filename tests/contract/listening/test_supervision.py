@@ -106,8 +106,12 @@ async def test_a_wrong_app_secret_is_named(world: ListeningWorld) -> None:
     assert (await world.installation()).last_error_code == "provider_credentials_rejected"
 
 
-async def test_an_endpoint_that_is_down_is_asked_again_and_ends_it_in_time(world: ListeningWorld) -> None:
-    await world.call(world.sim.faults, {"match": {"route": "endpoint"}, "status": 503})
+@pytest.mark.parametrize("fault", [{"status": 503}, {"redirect": "/elsewhere"}])
+async def test_an_endpoint_that_is_down_is_asked_again_and_ends_it_in_time(
+    world: ListeningWorld, fault: dict[str, Any]
+) -> None:
+    """A redirect is no answer: it is not followed, since the app secret is in the request."""
+    await world.call(world.sim.faults, {"match": {"route": "endpoint"}, **fault})
     async with world.listening(connected=False) as running:
 
         async def asked() -> bool:
@@ -119,6 +123,8 @@ async def test_an_endpoint_that_is_down_is_asked_again_and_ends_it_in_time(world
         world.pulse.advance(limits.LISTENER_SILENCE_US + 1)
         assert await running.ended() is Ending.SILENT
         assert not running.ready.is_set()
+    assert {row["path"] for row in await world.call(world.sim.requests, "endpoint")} == {"/callback/ws/endpoint"}
+    assert await world.call(world.sim.requests, "unknown") == []
 
 
 async def test_a_dead_receiver_ends_it_although_the_client_calls_itself_ready(world: ListeningWorld) -> None:

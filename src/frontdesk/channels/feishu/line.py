@@ -11,18 +11,23 @@ import json
 import threading
 from typing import Any, Final
 
+import structlog
+
 from frontdesk.channels.feishu import codes, line_client
 from frontdesk.channels.feishu.line_client import Handler, Notes
 from frontdesk.channels.feishu.normalise import normalise
 from frontdesk.channels.feishu.outbound import checked_domain
-from frontdesk.desk.connections.channel import Accept, Installed, LineLook
+from frontdesk.desk.connections.channel import Accept, Inbound, Installed, LineLook
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.limits import CALLBACK_BODY_BYTES_MAX, LISTENER_CLOSE_US
 
+OPERATION: Final = "desk.inbox.listen"
 ENDED: Final = "connect_failed"
 _CANCELS: Final = 4
 _TASKS_S: Final = 0.2
 _CLOSE_S: Final = LISTENER_CLOSE_US / SECOND / 2
+
+log = structlog.get_logger("frontdesk.listener")
 
 
 class EventUnreadable(ValueError):
@@ -102,9 +107,13 @@ class FeishuLine:
         """One event, whole, as the webhook's is taken: read, normalised, accepted. Raises where it is not."""
         if self._notes.stopping:
             raise EventUnreadable("ending")
-        if len(payload) > CALLBACK_BODY_BYTES_MAX:
-            raise EventUnreadable("too large")
-        self._accept(normalise(json.loads(payload.decode("utf-8")), None))
+        try:
+            event = _read(payload)
+        except Exception as error:
+            # Its text may quote the message.
+            log.warning(OPERATION, code="callback_not_accepted", phase=f"unreadable {type(error).__name__}")
+            raise
+        self._accept(event)
 
     def _begin_close(self) -> None:
         assert self._loop is not None
@@ -121,6 +130,12 @@ class FeishuLine:
             pass
         finally:
             asyncio.get_running_loop().stop()
+
+
+def _read(payload: bytes) -> Inbound:
+    if len(payload) > CALLBACK_BODY_BYTES_MAX:
+        raise EventUnreadable("too large")
+    return normalise(json.loads(payload.decode("utf-8")), None)
 
 
 def _told(error: BaseException | None) -> tuple[str, int | None]:
