@@ -1,4 +1,4 @@
-"""Where `lark_channel` is imported: pinned version, silenced loggers, our request seam, nothing else.
+"""Where `lark_channel` is first imported: pinned version, silenced loggers, our request seam, nothing else.
 
 The SDK keeps process-wide state (a logger with its own stdout handler whose level every construction resets, a token
 cache, a sync requester). It is set once here, before the first use, and `drift` says what no longer stands.
