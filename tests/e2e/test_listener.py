@@ -27,7 +27,7 @@ async def connected(house: House) -> Example:
     """A connection that receives by long connection and can take pushes too, with its app at the simulator."""
     example = await house.meet(app_name="Listened", title="By long connection")
     await example._find_place()
-    app = await example.simulate("POST", "/_sim/apps", json={"name": example.app_name})
+    app = await example.simulate("POST", "/_sim/apps", json={"name": example.app_name, "transport": "ws"})
     secrets = {name: app[name] for name in ("app_id", "tenant_key", "app_secret", "encrypt_key", "verification_token")}
     body = {"channel": "feishu", "name": "Listened", "inbound": "long_connection", "command_language": "en"}
     await example.call("POST", f"{example.workspace}/installations", json=body | secrets)
@@ -175,7 +175,7 @@ async def test_the_acknowledgement_follows_the_commit(copy_house: Copy) -> None:
         message = await rig.say(example, "are you there?", None)
         assert await listener.ended() == -9
         await until("the provider to see it", lambda: closed(example, message))
-        assert [each["status"] for each in await attempts(example, message)] == [None]
+        assert {each["status"] for each in await attempts(example, message)} == {None}
         assert not house.rows("receipts", provider_message_id=message)
         await house.step_clock(LEASE_S + 1)  # a killed listener keeps its place until its lease has passed
         assert await stopped(example)

@@ -44,6 +44,7 @@ async def pinged(world: ListeningWorld) -> None:
 # ---------------------------------------------------------------------------------------------- ends
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_provider_that_answers_no_ping_ends_it(world: ListeningWorld) -> None:
     """The socket stays open and events keep coming; only the pongs are missing."""
     await world.call(world.sim.faults, WITHHELD)
@@ -62,6 +63,7 @@ async def test_a_provider_that_answers_no_ping_ends_it(world: ListeningWorld) ->
     assert (await world.events())[-1] == ("stopped", "connect_failed")
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_pong_starts_the_time_anew(world: ListeningWorld) -> None:
     async with world.listening(patience=LONG_LEASE) as running:
         await pinged(world)
@@ -82,6 +84,7 @@ async def test_a_pong_starts_the_time_anew(world: ListeningWorld) -> None:
         assert await running.ended() is Ending.SILENT
 
 
+@pytest.mark.engine("sqlite")
 @pytest.mark.parametrize(
     ("code", "ending"), [(10014, Ending.REJECTED), (1000040350, Ending.REFUSED), (99, Ending.REFUSED)]
 )
@@ -98,6 +101,7 @@ async def test_an_endpoint_that_refuses_ends_it_at_once(world: ListeningWorld, c
     assert await world.lines() == []
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_wrong_app_secret_is_named(world: ListeningWorld) -> None:
     wrong = world.desk.keyring.encrypt("wrong")
     await world.desk.force("installations", world.installation_id, app_secret_ct=wrong)
@@ -106,6 +110,7 @@ async def test_a_wrong_app_secret_is_named(world: ListeningWorld) -> None:
     assert (await world.installation()).last_error_code == "provider_credentials_rejected"
 
 
+@pytest.mark.engine("sqlite")
 @pytest.mark.parametrize("fault", [{"status": 503}, {"redirect": "/elsewhere"}])
 async def test_an_endpoint_that_is_down_is_asked_again_and_ends_it_in_time(
     world: ListeningWorld, fault: dict[str, Any]
@@ -127,6 +132,7 @@ async def test_an_endpoint_that_is_down_is_asked_again_and_ends_it_in_time(
     assert await world.call(world.sim.requests, "unknown") == []
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_dead_receiver_ends_it_although_the_client_calls_itself_ready(world: ListeningWorld) -> None:
     """After a refused reconnect the SDK's receive task is gone, and its `start` goes on blocking."""
     async with world.listening() as running:
@@ -137,6 +143,7 @@ async def test_a_dead_receiver_ends_it_although_the_client_calls_itself_ready(wo
     assert (await world.state(), (await world.installation()).last_error_code) == ("stopped", "connect_failed")
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_receive_task_that_dies_with_its_socket_open_ends_it(
     world: ListeningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +159,7 @@ async def test_a_receive_task_that_dies_with_its_socket_open_ends_it(
     assert await world.state() == "stopped"
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_cut_connection_is_opened_again(world: ListeningWorld) -> None:
     async with world.listening() as running:
         await world.call(world.sim.post, "connections/close", app_id=world.app_id)
@@ -237,6 +245,7 @@ class Failing:
         return await self._inner.write(fn, **named)
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_database_that_is_away_is_asked_again_until_the_lease_is_over(world: ListeningWorld) -> None:
     database = Failing(world.desk.database)
     async with world.listening(patience=LONG_SILENCE, database=database) as running:  # type: ignore[arg-type]
@@ -269,6 +278,7 @@ async def test_revoking_the_connection_ends_it(world: ListeningWorld) -> None:
             await again.ended()
 
 
+@pytest.mark.engine("sqlite")
 async def test_connecting_counts_as_reaching_the_provider(world: ListeningWorld) -> None:
     await world.desk.write(connections.note_connect_result, world.installation_id, ok=False, code="connect_failed")
     async with world.listening():

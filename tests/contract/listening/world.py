@@ -148,6 +148,17 @@ class ListeningWorld:
 
         await until(f"acknowledgements {statuses}", as_wanted)
 
+    async def taken(self, message_id: str) -> None:
+        """Wait until the message was acknowledged 200, pushed again where an attempt was not."""
+
+        async def done() -> bool:
+            statuses = await self.statuses(message_id)
+            if statuses and statuses[-1] not in {None, 200}:
+                await self.later(15)
+            return 200 in statuses
+
+        await until("the message to be taken", done)
+
     async def later(self, seconds: int) -> None:
         """Move the provider's clock; what became due was attempted by then."""
         await self.call(self.sim.post, "clock", advance_ms=seconds * 1000)
