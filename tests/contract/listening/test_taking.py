@@ -66,6 +66,29 @@ async def test_nothing_is_acknowledged_while_the_commit_is_open(
         assert len(await world.receipts(said)) == 1
 
 
+async def test_asked_to_stop_it_ends_the_event_in_hand_and_takes_no_other(
+    world: ListeningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = dataclasses.replace(QUICK, close_s=WAIT_S)
+    async with world.listening(patience=patience) as running:
+        hold = Hold(monkeypatch)
+        said = await world.say("in hand")
+        await until("the transaction", hold.began.is_set)
+        running.stop.set()
+        await until("the listener to stop", lambda: running.line_is_stopping)
+        behind = await world.say("too late")
+        hold.release()
+        assert await running.ended() is Ending.ASKED
+        await world.acknowledged(said, 200)
+        assert len(await world.receipts(said)) == 1
+        assert await world.receipts(behind) == []
+        assert 200 not in await world.statuses(behind)
+    async with world.listening():
+        await world.later(15)
+        await world.taken(behind)
+        assert len(await world.receipts(behind)) == 1
+
+
 @pytest.mark.spec("DESK-347")
 async def test_a_failing_callback_is_acknowledged_500_and_the_event_pushed_again(world: ListeningWorld) -> None:
     """Where taking an event raises, the provider gets `code` 500 and pushes it again; it ends as one receipt."""

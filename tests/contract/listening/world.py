@@ -16,7 +16,10 @@ from typing import Any
 from frontdesk.app.listener import Ending, Listener, Patience
 from frontdesk.app.settings import Settings
 from frontdesk.app.wiring import Outside
+from frontdesk.channels.feishu.line import FeishuLine
+from frontdesk.channels.registry import build_lines
 from frontdesk.desk import connections
+from frontdesk.desk.connections.channel import Accept, Installed, Line
 from frontdesk.desk.connections.model import Installation
 from frontdesk.kernel.clock import ManualClock
 from frontdesk.kernel.failpoints import Failpoints
@@ -51,6 +54,14 @@ class Running:
     stop: asyncio.Event
     ready: asyncio.Event
     task: asyncio.Task[Ending]
+    lines: list[Line]
+
+    @property
+    def line_is_stopping(self) -> bool:
+        """Whether its line was told to stop."""
+        (line,) = self.lines
+        assert isinstance(line, FeishuLine)
+        return line._notes.stopping
 
     async def connected(self) -> None:
         """Wait until it says so; fails with its end where it ends before."""
@@ -100,13 +111,22 @@ class ListeningWorld:
             channels=self.desk.channels,
         )
         settings = Settings(credential_keys=self.key, feishu_domain=self.sim.base)  # type: ignore[arg-type]
-        listener = Listener(settings, Path(), self.installation_id, outside=outside, patience=patience)
+        opened: list[Line] = []
+        (open_line,) = build_lines(self.sim.base, None, self.pulse).values()
+
+        def keep(installed: Installed, accept: Accept) -> Line:
+            opened.append(open_line(installed, accept))
+            return opened[-1]
+
+        listener = Listener(
+            settings, Path(), self.installation_id, outside=outside, patience=patience, lines={"feishu": keep}
+        )
         stop, ready = asyncio.Event(), asyncio.Event()
 
         async def stopped() -> None:
             await stop.wait()
 
-        running = Running(listener, stop, ready, asyncio.create_task(listener.run(stopped, ready.set)))
+        running = Running(listener, stop, ready, asyncio.create_task(listener.run(stopped, ready.set)), opened)
         try:
             if connected:
                 await running.connected()
