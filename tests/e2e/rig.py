@@ -278,6 +278,27 @@ class House:
             await program.ready(r"^frontdesk worker ready$")
         return program
 
+    async def listener(
+        self, installation_id: str, *, failpoint: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Program:
+        """`frontdesk listen` for one connection, connected; `failpoint` is where it will kill itself."""
+        program = await self.start_listener(installation_id, failpoint=failpoint, environment=environment)
+        await program.ready(r"^frontdesk listener ready$")
+        return program
+
+    async def start_listener(
+        self, installation_id: str, *, failpoint: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Program:
+        """The same, not waited for."""
+        more = dict(environment or {})
+        if failpoint is not None:
+            more["FRONTDESK_FAILPOINTS"] = f"{failpoint}=kill"
+        given = ["listen", "--data", str(self.data), "--installation", installation_id, "--allow-failpoints"]
+        async with _start_slot():
+            program = start("listen", given, self.logs, self.settings(more))
+            self.programs.append(program)
+        return program
+
     async def meet(self, **known: Any) -> Example:
         """Clients for server and simulator with the owner's token; `known` is what was made before."""
         token = await self._token()
@@ -401,6 +422,12 @@ class House:
         draft = self.stage / "runner.new"
         draft.write_text(text)
         draft.replace(self.stage / "runner")
+
+    def step_pulse(self, seconds: int) -> None:
+        """Set the processes' monotonic clock so far ahead of the machine's: as if that long had passed."""
+        draft = self.stage / "pulse.new"
+        draft.write_text(str(seconds * 1_000_000))
+        draft.replace(self.stage / "pulse")
 
     async def step_clock(self, seconds: int) -> None:
         """Set the time of day of this house so far ahead of the machine's: the processes' and the database's.

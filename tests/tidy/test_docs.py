@@ -92,7 +92,7 @@ def test_every_page_is_in_the_index() -> None:
 
 
 SHOWN = re.compile(r"(?:^|[\s`(])frontdesk ((?:[a-z][a-z-]*(?: |$|(?=[`\n)])))+)", re.MULTILINE)
-PRINTED = (("ready",), ("worker", "ready"))  # lines that the program prints
+PRINTED = (("ready",), ("worker", "ready"), ("listener", "ready"))  # lines that the program prints
 
 
 def test_the_commands_that_documents_show_exist() -> None:

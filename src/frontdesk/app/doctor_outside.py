@@ -24,7 +24,7 @@ from frontdesk.channels.transport import tls_context
 from frontdesk.cli.client import Client, Failed, Refused
 from frontdesk.desk import connections
 from frontdesk.desk.connections.channel import Channel, Channels, ProbeReport
-from frontdesk.desk.connections.model import Installation
+from frontdesk.desk.connections.model import CONNECTED, CONNECTING, Installation
 from frontdesk.kernel.clock import SystemClock, to_rfc3339
 from frontdesk.kernel.codes import PROBLEMS, ROW_CODES
 from frontdesk.kernel.secretbox import KeyRing
@@ -33,6 +33,8 @@ ASK_S: Final = 5.0
 PROBE_S: Final = 32.0  # two calls of the channel's own bound
 OFFSET_S_MAX: Final = 60
 DOMAIN_PATH: Final = "/open-apis/bot/v3/info"  # any answer will do; without a token it is a refusal
+_PROCESS: Final = "the listener's process (no setting of Frontdesk)"
+_LOOK_AGAIN: Final = "look again; its own last line says why it ended, if it does"
 _SECRET_FIELDS: Final = {
     "app_secret": "app secret",
     "encrypt_key": "encrypt key",
@@ -207,7 +209,7 @@ class _Asked:
 
     async def findings(self, reachable: bool) -> list[Finding]:
         """Secrets, callback address, token, bot, how long it was not reached, exchanged secrets."""
-        found = [self._secrets(), self._callback()]
+        found = [self._secrets(), self._callback(), *self._listener()]
         report = None
         own_target = self._installation.target_url is not None
         if found[0].status == OK and (reachable or own_target) and self._channel is not None:
@@ -242,6 +244,20 @@ class _Asked:
             said = f"callback address {base}{path}: the provider cannot reach this machine by a loopback name"
             return note(self.name, said, "public_url", "set it to the address the provider is to call")
         return ok(self.name, f"callback address {base}{path}")
+
+    def _listener(self) -> list[Finding]:
+        now = SystemClock().now_us()
+        state = connections.long_connection(self._installation, now)
+        if state is None:
+            return []
+        if state == CONNECTED:
+            return [ok(self.name, "a listener has its long connection")]
+        if state == CONNECTING:
+            return [note(self.name, "a listener is running and has no connection at this moment", None, _LOOK_AGAIN)]
+        since = connections.stopped_since(self._installation, now)
+        said = f"its listener is stopped since {to_rfc3339(since)}" if since else "no listener has ever run for it"
+        advice = f"run `frontdesk listen --installation {self._installation.id}`, under a service manager"
+        return [wrong(self.name, f"{said}: no message arrives by long connection", _PROCESS, advice)]
 
     def _token(self, report: ProbeReport) -> Finding:
         if report.token == OK:

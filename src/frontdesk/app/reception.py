@@ -1,4 +1,4 @@
-"""The desk's side of the callback: which installation a push is for, and t0 with its failpoints."""
+"""The desk's side of both ways in: which installation a push is for, and t0 with its failpoints."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PushTarget:
 
 
 class Reception:
-    """Implements `api.desk.callback.CallbackPorts`."""
+    """Implements `api.desk.callback.CallbackPorts`; its `receive` is the listener's as well, under its `transport`."""
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class Reception:
         failpoints: Failpoints,
         metrics: Metrics,
         clock: Clock,
+        transport: str = "webhook",
+        commit_wait_s: float = COMMIT_WAIT_S,
     ) -> None:
         self._database = database
         self._channels = channels
@@ -68,6 +70,8 @@ class Reception:
         self._failpoints = failpoints
         self._metrics = metrics
         self._clock = clock
+        self._transport = transport
+        self._commit_wait_s = commit_wait_s
         self._known: dict[str, tuple[int, PushTarget]] = {}
 
     def known_target(self, channel_key: str, installation_id: str) -> PushTarget | None:
@@ -106,7 +110,7 @@ class Reception:
             inbox.Push(
                 target.installation_id,
                 event,
-                transport="webhook",
+                transport=self._transport,
                 unaddressed_messages=self._unaddressed,
                 verified_with=None if target.fresh else target.installation,
             )
@@ -123,8 +127,10 @@ class Reception:
 
     async def _write(self, pushes: Sequence[inbox.Push]) -> Sequence[inbox.Received]:
         if len(pushes) == 1:  # every push of a provider known so far; it may share statements with those beside it
-            return [await self._database.write(_RECEIVING.of(pushes[0]), wait_s=COMMIT_WAIT_S)]
-        return await self._database.write(lambda tx: [_receive(tx, push) for push in pushes], wait_s=COMMIT_WAIT_S)
+            return [await self._database.write(_RECEIVING.of(pushes[0]), wait_s=self._commit_wait_s)]
+        return await self._database.write(
+            lambda tx: [_receive(tx, push) for push in pushes], wait_s=self._commit_wait_s
+        )
 
 
 def _receive(tx: Tx, push: inbox.Push) -> inbox.Received:

@@ -5,6 +5,7 @@
 - `runner`: `hold` (a turn waits until this changes), `fail <code>` (it fails with that runner code), `answer` (it is
   answered with the text of the file `answer`), else it runs.
 - `clock`: microseconds added to the machine's time of day; the monotonic clock stays as it is.
+- `pulse`: microseconds added to the machine's monotonic clock; it must only grow.
 - `asked`: written here, one JSON line for each call of the runner: the turn, its question and the history it was given.
 
 Read once, when the process starts:
@@ -62,10 +63,15 @@ class StagedClock(SystemClock):
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "clock"
+        self._pulse = folder / "pulse"
 
     def now_us(self) -> int:
         """See `Clock.now_us`."""
         return super().now_us() + int(_read(self._path) or 0)
+
+    def monotonic_us(self) -> int:
+        """See `Clock.monotonic_us`."""
+        return super().monotonic_us() + int(_read(self._pulse) or 0)
 
 
 class StagedRunner:

@@ -26,6 +26,20 @@ FIELDS: Final = frozenset(
     }
 )
 
+# Libraries that say at debug level what they send: addresses with tickets, headers, statements.
+FOREIGN: Final = (
+    "Lark",
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "urllib3",
+    "websockets",
+    "sqlalchemy",
+    "alembic",
+    "asyncio",
+    "uvicorn",
+)
+
 
 def keep_listed_fields(_logger: Any, _name: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Drop every field that is not listed (desk.md 8.5): no text, sender, chat, token or exception can pass."""
@@ -53,7 +67,7 @@ def configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_PlainHandler()]
     root.setLevel(logging.WARNING)
-    for name in ("Lark", "httpx", "httpx2", "httpcore", "urllib3", "sqlalchemy", "alembic", "asyncio", "uvicorn"):
+    for name in FOREIGN:
         logging.getLogger(name).setLevel(max(logging.WARNING, number))
 
 

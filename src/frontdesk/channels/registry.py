@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frontdesk.channels.feishu import FeishuChannel
+from frontdesk.channels.feishu.line import FeishuLine
 from frontdesk.channels.loopback import DEFAULT_TARGETS, LoopbackChannel
 from frontdesk.channels.transport import Threads
-from frontdesk.desk.connections.channel import Channel
+from frontdesk.desk.connections.channel import Accept, Channel, Installed, Line, OpenLine
 from frontdesk.kernel.clock import Clock
 
 
@@ -24,3 +25,12 @@ def build_channels(
         LoopbackChannel(loopback_targets, clock, threads),
     )
     return {channel.key: channel for channel in channels}
+
+
+def build_lines(feishu_domain: str, outbound_proxy: str | None, clock: Clock) -> dict[str, OpenLine]:
+    """How to open a long connection, for the channels that have one."""
+
+    def feishu(installed: Installed, accept: Accept) -> Line:
+        return FeishuLine(feishu_domain, clock, outbound_proxy, installed, accept)
+
+    return {FeishuChannel.key: feishu}

@@ -32,6 +32,16 @@ SENDER_MESSAGES_PER_MINUTE: Final = 30
 INBOX_PENDING_MAX_PER_GRANT: Final = 20
 JSON_DEPTH_MAX: Final = 64
 
+# Long connection. Whatever goes wrong, a listener has ended a minute after the last pong: pings are frequent enough for
+# several to go unanswered before that.
+LISTENER_LEASE_US: Final = 30 * SECOND
+LISTENER_RENEW_US: Final = 10 * SECOND
+LISTENER_LOOK_US: Final = 1 * SECOND
+LISTENER_PING_US: Final = 15 * SECOND
+LISTENER_SILENCE_US: Final = 50 * SECOND
+LISTENER_HANDSHAKE_US: Final = 10 * SECOND
+LISTENER_CLOSE_US: Final = 4 * SECOND
+
 # Binding
 BINDING_CHALLENGE_TTL_US: Final = 10 * MINUTE
 BINDING_ATTEMPT_WINDOW_US: Final = 10 * MINUTE

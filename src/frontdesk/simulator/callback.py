@@ -59,7 +59,7 @@ def varied_payload(push: Push, options: PushOptions, event_id: str) -> str:
     """The plaintext with the header fields that ``options`` bend; a payload that is not an event stays as it is."""
     try:
         value = json.loads(push.payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return push.payload
     header = value.get("header") if isinstance(value, dict) else None
     if not isinstance(header, dict):

@@ -60,7 +60,8 @@ class Hub:
             self._tickets.pop(next(iter(self._tickets)))
         self._tickets[ticket] = app.app_id
         host = exchange.request.headers.get("host", "127.0.0.1")
-        query = f"device_id={secrets.token_hex(8)}&service_id={SERVICE_ID}&ticket={ticket}"
+        query = f"device_id={secrets.token_hex(8)}&service_id={SERVICE_ID}"
+        query += f"&access_key={secrets.token_hex(16)}&ticket={ticket}"
         data = {"URL": f"ws://{host}/ws?{query}", "ClientConfig": CLIENT_CONFIG}
         return Answer(payload={"code": 0, "msg": "", "data": data})
 

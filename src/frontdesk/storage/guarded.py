@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Table, Update, bindparam, select, update
+from sqlalchemy import ColumnElement, RowMapping, Table, Update, bindparam, or_, select, update
 
 from frontdesk.kernel.machine import Fence, Lease, Machine
 from frontdesk.storage.tx import Tx
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +93,53 @@ def transition(
     return tx.find(statement.returning(table), parameters)
 
 
-def renew(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, *, expires_at: int) -> bool:
+def take_free(
+    tx: Tx, table: Table, states: Sequence[str], row_id: str, take: Take, *, values: Mapping[str, Any] = _NOTHING
+) -> RowMapping | None:
+    """Take the lease of a row that keeps its state: nobody ever held it, gave it up, or let it pass.
+
+    Generation + 1. None where somebody's lease is live, the state is another, or the row is absent.
+    """
+    column = table.c
+    statement = (
+        update(table)
+        .where(
+            column.id == row_id,
+            column.status.in_(states),
+            or_(column.lease_expires_at.is_(None), column.lease_expires_at <= tx.now),
+        )
+        .values(
+            {
+                "lease_owner": take.owner,
+                "lease_generation": column.lease_generation + 1,
+                "lease_expires_at": take.expires_at,
+                "updated_at": tx.now,
+            }
+            | dict(values)
+        )
+    )
+    return tx.find(statement.returning(table))
+
+
+def renew(
+    tx: Tx,
+    table: Table,
+    states: Sequence[str],
+    row_id: str,
+    lease: Lease,
+    *,
+    expires_at: int,
+    values: Mapping[str, Any] = _NOTHING,
+) -> bool:
     """Extend a live lease; False means it is lost: stop, write nothing, drop the result."""
     statement = _update_held(table, states, row_id, lease).where(table.c.lease_expires_at > tx.now)
-    return tx.execute(statement.values(lease_expires_at=expires_at, updated_at=tx.now)).rowcount == 1
+    changes = {"lease_expires_at": expires_at, "updated_at": tx.now} | dict(values)
+    return tx.execute(statement.values(changes)).rowcount == 1
 
 
 def note(tx: Tx, table: Table, states: Sequence[str], row_id: str, lease: Lease, *, values: Mapping[str, Any]) -> bool:
     """Set columns of a held row that are not its state; False where the fence is stale. Does not ask for the expiry."""
-    statement = _update_held(table, states, row_id, lease).values(**values, updated_at=tx.now)
+    statement = _update_held(table, states, row_id, lease).values({"updated_at": tx.now} | dict(values))
     return tx.execute(statement).rowcount == 1
 
 

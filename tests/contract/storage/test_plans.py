@@ -18,7 +18,9 @@ R, D = METADATA.tables["receipts"].c, METADATA.tables["deliveries"].c
 
 READS: dict[str, tuple[Callable[[Tx], Any], set[str]]] = {
     "receipts that are due": (lambda tx: receipts.heads(tx, 100), {"ix_receipts_due", "ix_receipts_arrival"}),
-    "receipts whose lease lapsed": (lambda tx: receipts.lapsed(tx, 100), {"ix_receipts_lapsing uq_receipts_one_in_work"}),
+    "receipts whose lease lapsed": (
+        lambda tx: receipts.lapsed(tx, 100), {"ix_receipts_lapsing uq_receipts_one_in_work"},
+    ),
     "a page of receipts": (
         lambda tx: receipts.list_page(tx, [R.workspace == "wsp_1"], 20, None), {"ix_receipts_listed"},
     ),

@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "init": "frontdesk.app.commands.initialise:init",
     "serve": "frontdesk.app.commands.serve:serve",
     "work": "frontdesk.app.commands.serve:work",
+    "listen": "frontdesk.app.commands.listen:listen",
     "simulator": "frontdesk.app.commands.simulator:simulator",
     "doctor": "frontdesk.app.commands.doctor:doctor",
     "migrate": "frontdesk.app.commands.migrate:migrate",

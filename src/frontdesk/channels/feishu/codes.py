@@ -131,6 +131,11 @@ def read_token(answer: Answer | None) -> Reading | None:
     return read(answer, _TOKEN)
 
 
+def is_credentials_rejected(code: int) -> bool:
+    """Whether the provider's number says that app id or secret are wrong: of a token, or of a long connection."""
+    return _TOKEN.get(code) is Means.CREDENTIALS_REJECTED
+
+
 def classify_send(answer: Answer | None, connected: bool) -> Outcome:
     """What became of one wire request. `connected` is the seam's note that a connection stood."""
     reading = read(answer)

@@ -1,4 +1,4 @@
-"""The one place that imports `lark_channel`: pinned version, silenced loggers, our request seam, nothing else.
+"""Where `lark_channel` is first imported: pinned version, silenced loggers, our request seam, nothing else.
 
 The SDK keeps process-wide state (a logger with its own stdout handler whose level every construction resets, a token
 cache, a sync requester). It is set once here, before the first use, and `drift` says what no longer stands.
@@ -210,7 +210,7 @@ def list_request(chat_id: str, start_s: int, end_s: int, page_size: int, page_to
 # ---------------------------------------------------------------------------------------------- inbound
 
 
-class _NoAudit:
+class NoAudit:
     """The SDK's audit hook, deaf: its own recorder keeps request details."""
 
     def record(self, _reason: str, *, mode: str, action: str, details: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def security(mode: str, allow_unsigned: bool) -> Any:
     load()
     from lark_channel import SecurityConfig
 
-    return SecurityConfig(mode=mode, allow_unsigned_encrypted_webhook=allow_unsigned, audit_recorder=_NoAudit())
+    return SecurityConfig(mode=mode, allow_unsigned_encrypted_webhook=allow_unsigned, audit_recorder=NoAudit())
 
 
 @cache

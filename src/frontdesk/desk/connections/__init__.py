@@ -11,6 +11,7 @@ stored.
   account of an installation. Each change of `active` raises its revision by exactly one.
 - A challenge's clear code exists in one response; it is consumed once, in the transaction that makes the binding and
   keeps the receipt.
+- One listener at a time holds an installation's lease (`listening.py`); its state is read from the row alone.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from frontdesk.desk.connections.health import (
     health_of,
     installation_readiness,
     installed_of,
+    long_connection,
     note_connect_result,
     note_probe,
     probe_target,
+    stopped_since,
 )
 from frontdesk.desk.connections.installing import (
     create_installation,
@@ -33,6 +36,15 @@ from frontdesk.desk.connections.installing import (
     list_installations,
     revoke_installation,
     update_installation,
+)
+from frontdesk.desk.connections.listening import (
+    ListeningRefused,
+    ListeningTarget,
+    begin_listening,
+    end_listening,
+    keep_listening,
+    listening_target,
+    same_secret,
 )
 from frontdesk.desk.connections.model import (
     NO_WORKER,
@@ -78,10 +90,13 @@ __all__ = [
     "InstallationPage",
     "InstallationView",
     "IssuedChallenge",
+    "ListeningRefused",
+    "ListeningTarget",
     "ProbeTarget",
     "Readiness",
     "WorkerSnapshot",
     "beat",
+    "begin_listening",
     "binding_of",
     "callback_credentials",
     "command_text",
@@ -89,6 +104,7 @@ __all__ = [
     "create_challenge",
     "create_installation",
     "credentials_of",
+    "end_listening",
     "find_active_binding_of_sender",
     "find_binding",
     "find_installation",
@@ -100,9 +116,12 @@ __all__ = [
     "installation_of",
     "installation_readiness",
     "installed_of",
+    "keep_listening",
     "list_active",
     "list_installations",
+    "listening_target",
     "live_workers",
+    "long_connection",
     "my_binding",
     "note_connect_result",
     "note_probe",
@@ -112,9 +131,11 @@ __all__ = [
     "process_readiness",
     "readiness_of",
     "revoke_installation",
+    "same_secret",
     "shown_error",
     "shown_status",
     "snapshot",
+    "stopped_since",
     "unbind",
     "unusable_secrets",
     "update_installation",

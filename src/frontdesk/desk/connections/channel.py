@@ -5,7 +5,7 @@ No desk code branches on a channel's name: whatever differs between providers is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -110,6 +110,47 @@ class Refused:
 
 
 Verdict = Verified | Challenge | Refused
+
+# ---------------------------------------------------------------------------------------------- long connection
+
+
+@dataclass(frozen=True, slots=True)
+class LineLook:
+    """What a look at a long connection found; nothing in it is the provider client's own opinion of itself.
+
+    `standing`: the socket is open. `receiving`: something reads from it, or is about to after a reconnect.
+    `quiet_us`: time since the last pong (before the first: since the start) in which one could have been heard.
+    `ended`: the client has given up, with this code and the provider's number where it gave one.
+    """
+
+    standing: bool
+    receiving: bool
+    quiet_us: int
+    ended: str | None = None
+    provider_code: int | None = None
+
+
+class Line(Protocol):
+    """One installation's long connection, on a thread of its own."""
+
+    def start(self) -> None:
+        """Begin to connect; returns at once. Once per line, one line per process."""
+        ...
+
+    def look(self) -> LineLook:
+        """How it stands now; from any thread, never blocking."""
+        ...
+
+    def stop(self, wait_s: float) -> None:
+        """Take no more events, let the one under way end, close; returns after `wait_s` at the latest."""
+        ...
+
+
+# Called with each event on the line's own thread; returns after the commit. Whatever it raises means "not accepted":
+# the provider is told so and pushes again.
+Accept = Callable[[Inbound], None]
+OpenLine = Callable[["Installed", Accept], Line]
+
 
 # ---------------------------------------------------------------------------------------------- outbound
 

@@ -9,8 +9,11 @@ from frontdesk.desk.connections.channel import Channel, Channels, Installed, Pro
 from frontdesk.desk.connections.installing import get_owned
 from frontdesk.desk.connections.model import (
     CONNECT_FAILED,
+    CONNECTED,
+    CONNECTING,
     CREDENTIAL_UNAVAILABLE,
     CREDENTIALS_REJECTED,
+    STOPPED,
     Health,
     Installation,
     Readiness,
@@ -78,11 +81,17 @@ def installation_readiness(
 
 
 def long_connection(installation: Installation, now: int) -> str | None:
-    """`connected` while a listener's lease is live, `stopped` otherwise; None where nobody is meant to listen."""
+    """What a live listener says of its connection, `stopped` without one; None where nobody is meant to listen."""
     listening = installation.lease_expires_at is not None and installation.lease_expires_at > now
     if listening:
-        return "connected"
-    return "stopped" if installation.inbound == "long_connection" else None
+        return CONNECTING if (installation.lease_owner or "").startswith(f"{CONNECTING}:") else CONNECTED
+    return STOPPED if installation.inbound == "long_connection" else None
+
+
+def stopped_since(installation: Installation, now: int) -> int | None:
+    """Since when nobody listens; None while somebody does, and where nobody ever did."""
+    ended_at = installation.lease_expires_at
+    return ended_at if ended_at is not None and ended_at <= now else None
 
 
 # ---------------------------------------------------------------------------------------------- what a connect found

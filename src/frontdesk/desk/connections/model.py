@@ -16,6 +16,11 @@ CREDENTIALS_REJECTED: Final = "provider_credentials_rejected"
 CREDENTIAL_UNAVAILABLE: Final = "credential_unavailable"
 CONNECTION_CAUSES: Final = (CONNECT_FAILED, CREDENTIALS_REJECTED)
 
+# How an installation's long connection stands: with a live listener's lease the first two, else the third.
+CONNECTING: Final = "connecting"
+CONNECTED: Final = "connected"
+STOPPED: Final = "stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class Installation:
@@ -186,6 +191,6 @@ class Health:
     binding_ready: bool
     reply_execution_ready: bool
     artifact_delivery_ready: bool
-    long_connection: str | None  # connected | stopped
+    long_connection: str | None  # connecting | connected | stopped
     last_ready_at: int | None
     last_error_code: str | None

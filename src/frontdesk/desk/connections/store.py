@@ -12,8 +12,9 @@ from frontdesk.desk.connections.machine import INSTALLATION
 from frontdesk.desk.connections.model import CONNECTION_CAUSES, Binding, Challenge, Installation
 from frontdesk.desk.connections.tables import BINDINGS, CHALLENGES, INSTALLATIONS
 from frontdesk.kernel import limits
+from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
-from frontdesk.storage.guarded import transition
+from frontdesk.storage.guarded import Take, lease_of, note, renew, take_free, transition
 from frontdesk.storage.paging import page
 from frontdesk.storage.prepared import Prepared
 from frontdesk.storage.tx import Tx, for_share, for_update
@@ -183,6 +184,31 @@ def set_bot_open_id(tx: Tx, installation_id: str, bot_open_id: str, config_revis
         .values(bot_open_id=bot_open_id)
     )
     return tx.execute(statement).rowcount == 1
+
+
+# ---------------------------------------------------------------------------------------------- listening
+
+
+_AS_CONFIGURED = {"updated_at": INSTALLATIONS.c.updated_at}
+
+
+def try_take_listening(tx: Tx, installation_id: str, owner: str, expires_at: int) -> Lease | None:
+    """Take the listener's lease; None while another's is live, and where the installation is revoked or absent."""
+    take = Take(owner, expires_at)
+    row = take_free(tx, INSTALLATIONS, CHANGEABLE, installation_id, take, values=_AS_CONFIGURED)
+    return None if row is None else lease_of(row)
+
+
+def renew_listening(tx: Tx, installation_id: str, lease: Lease, owner: str, expires_at: int) -> bool:
+    """Extend a live listener's lease under its new owner text; False where it is lost or the row is revoked."""
+    values = {"lease_owner": owner, **_AS_CONFIGURED}
+    return renew(tx, INSTALLATIONS, CHANGEABLE, installation_id, lease, expires_at=expires_at, values=values)
+
+
+def release_listening(tx: Tx, installation_id: str, lease: Lease) -> bool:
+    """Give the lease up, revoked or not; its expiry becomes the moment of that. False where it is another's."""
+    values = {"lease_owner": None, "lease_expires_at": tx.now, **_AS_CONFIGURED}
+    return note(tx, INSTALLATIONS, INSTALLATION.states, installation_id, lease, values=values)
 
 
 # ---------------------------------------------------------------------------------------------- challenges
