@@ -282,5 +282,8 @@ async def test_the_command_says_what_it_did_or_why_not(
     assert down("9999")[0] == 1
     assert "no such revision" in down("9999")[1]
     assert down("base", "--drop-desk-tables") == (0, "database is at base")
-    assert down("base", "--drop-desk-tables") == (1, "frontdesk: the database is at no revision, which is not after base")
+    assert down("base", "--drop-desk-tables") == (
+        1,
+        "frontdesk: the database is at no revision, which is not after base",
+    )
     assert said(["up"], engine, tmp_path).output.strip() == "database is at 0001"

@@ -228,9 +228,7 @@ there are says nothing.
 """
 
 
-def render(
-    guarantees: Sequence[str], marked: set[tuple[str, str]], cases: Sequence[Case], run: Sequence[str]
-) -> str:
+def render(guarantees: Sequence[str], marked: set[tuple[str, str]], cases: Sequence[Case], run: Sequence[str]) -> str:
     """The report: per guarantee its level and tests, then what has no test and what was not run."""
     by_test: dict[str, list[Case]] = defaultdict(list)
     for case in cases:

@@ -19,9 +19,7 @@ from tests.support.spec_report import collect
 DOUBLE, REAL, PROCESS, CLIENT = LEVELS
 
 
-async def test_what_a_test_used_is_seen_and_not_declared(
-    tmp_path: Path, product_client: Callable[[str], None]
-) -> None:
+async def test_what_a_test_used_is_seen_and_not_declared(tmp_path: Path, product_client: Callable[[str], None]) -> None:
     """A connection, a request to the product's application and a process of it are each noted when they happen."""
     seen = evidence._facts
     assert seen == set(), "something of an earlier test was left"
