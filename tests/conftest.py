@@ -16,7 +16,7 @@ from tests.support import network_guard
 os.environ[network_guard.LOG_VARIABLE] = str(Path(tempfile.gettempdir()) / f"frontdesk-network-{os.getpid()}.log")
 network_guard.install()
 
-pytest_plugins = ["tests.support.summary", "tests.support.engines", "tests.support.evidence"]
+pytest_plugins = ["tests.support.summary", "tests.support.engines", "tests.support.evidence", "tests.support.secrecy"]
 
 
 def pytest_unconfigure() -> None:

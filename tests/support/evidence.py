@@ -221,10 +221,10 @@ def listed(path: Path = GUARANTEES) -> list[str]:
 HEADER = """\
 # Evidence of one run
 
-Written by the run itself (`pytest --evidence FILE`). It speaks of this run, this build and this machine alone. A guarantee
-stands at the lowest level among its tests, because each of them may prove another part of it; a case (an engine, a role,
-a route, a state) speaks for itself and for no other. A test that failed or was not run is no evidence. How many tests
-there are says nothing.
+Written by the run itself (`pytest --evidence FILE`). It speaks of this run, this build and this machine alone. A
+guarantee stands at the lowest level among its tests, because each of them may prove another part of it; a case (an
+engine, a role, a route, a state) speaks for itself and for no other. A test that failed or was not run is no evidence.
+How many tests there are says nothing.
 """
 
 

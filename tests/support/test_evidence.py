@@ -37,12 +37,16 @@ async def test_what_a_test_used_is_seen_and_not_declared(tmp_path: Path, product
     site.services.threads.close()  # type: ignore[attr-defined]
     assert seen == {"database:sqlite", "http:answered"}
     assert LEVELS[level_of(list(seen))] == REAL
-    subprocess.run([sys.executable, "-c", ""], check=True)
+    run([sys.executable, "-c", ""])
     assert LEVELS[level_of(list(seen))] == REAL
-    subprocess.run([sys.executable, "-m", "frontdesk", "keys", "new"], check=True, capture_output=True)
+    run([sys.executable, "-m", "frontdesk", "keys", "new"])
     assert LEVELS[level_of(list(seen))] == PROCESS
     product_client("Some Client 1.2")
     assert LEVELS[level_of(list(seen))] == CLIENT
+
+
+def run(words: list[str]) -> None:
+    subprocess.run(words, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,8 @@ def called(function: ast.FunctionDef) -> set[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             found.add(node.func.id)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if isinstance(node.func.value, ast.Name) and node.func.value.id == "store":
-                found.add(node.func.attr)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "store":
+            found.add(node.attr)
     return found
 
 
@@ -139,8 +138,8 @@ async def busy_days(desk: DeskWorld) -> Seat:
 async def test_scope_is_derived_once_and_changes_never(desk: DeskWorld) -> None:
     """Scope, chat and user come from conversation and binding; no operation, statement or later event changes them.
 
-    Each UPDATE that the desk issues over busy days is looked at, and each row at its end; the companion test above reads
-    the statements that were not issued.
+    Each UPDATE that the desk issues over busy days is looked at, and each row at its end; the test above reads the
+    statements that were not issued.
     """
     for room in ROOMS:
         test_no_statement_of_the_product_updates_a_scope_column(room)

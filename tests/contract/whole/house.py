@@ -35,7 +35,6 @@ from tests.contract.desk_world import SECRETS, DeskWorld, FakeChannel, FakeRunne
 from tests.contract.inbox.pushing import Inline
 from tests.contract.world import UNUSABLE_HASH
 
-
 INLINE: Final = Inline()
 
 

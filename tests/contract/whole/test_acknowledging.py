@@ -255,7 +255,7 @@ def no_page_left(tx: Tx) -> None:
 async def test_of_concurrent_pushes_the_failing_one_alone_is_refused(
     database: BreakableDatabase, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Whether or not their engine lets them share a commit: one that must not be acknowledged takes no other with it."""
+    """Whether or not the engine lets them share a commit: one that must not be acknowledged takes no other along."""
     passing = Passing()
     async with open_house(database, clock, tmp_path, failpoints=passing.failpoints) as house:
         assert (await house.push(house.message("first", "om_0"))).status_code == 200

@@ -257,7 +257,7 @@ async def test_guessing_closes_the_door_for_a_while(house: House) -> None:
     """Five wrong codes in a chat, or fifty in an installation, and a right one is refused until ten minutes passed."""
     desk = house.desk
     other = await desk.install("Other", app_id="cli_2")
-    for number in range(4):
+    for _ in range(4):
         assert ended(await house.say(f"/bind {WRONG}")) == INVALID
     # Four are not five: the chat may still bind.
     desk.clock.advance(SECOND)
@@ -291,7 +291,7 @@ async def test_guessing_closes_the_door_for_a_while(house: House) -> None:
 
 
 async def test_both_binding_words_work_whatever_the_language_and_texts_are_in_it(house: House) -> None:
-    """DESK-274 but for its claims, which do not exist yet: either word binds, shown and sent texts follow the setting."""
+    """DESK-274 but for claims, which do not exist yet: either word binds, shown and sent texts follow the setting."""
     desk = house.desk
     for number, (language, word) in enumerate([("zh", "绑定"), ("en", "/bind")]):
         where = desk.installation_id if number == 0 else await desk.install("English", app_id="cli_en")

@@ -139,7 +139,7 @@ async def test_a_revoked_installation_is_over_before_the_next_send(house: House,
 async def test_after_a_revocation_pushes_are_known_by_their_secrets_or_not_at_all(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kept secrets verify, and a push is rejected by name; forgotten ones are gone from the row and the answer is 503."""
+    """Kept secrets verify, and a push is rejected by name; forgotten ones are gone from the row: then 503."""
     desk = house.desk
     desk_seat = await desk.seat()
     kept = await desk.row("installations", desk.installation_id)
@@ -167,7 +167,7 @@ async def test_after_a_revocation_pushes_are_known_by_their_secrets_or_not_at_al
 
 @pytest.mark.spec("DESK-40")
 async def test_what_does_not_verify_leaves_nothing_and_says_nothing(house: House) -> None:
-    """Wrong signature, wrong key, wrong token, for messages and URL checks: one constant 500, no row, no secret in it."""
+    """Wrong signature, key or token, of a message or a URL check: one constant 500, no row, no secret in it."""
     desk = house.desk
     message = house.message("hello", "om_1")
     rows = await desk.counts()
