@@ -25,8 +25,8 @@ setup-run:
 run: setup-run ## start Frontdesk, the chat stand-in and an example
 	@exec $(BIN)/frontdesk up --data $(DATA)
 
-test: setup ## run all tests
-	@$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+test: setup ## run all tests; build/evidence.md says what the run is evidence of
+	@$(PYTEST) -n $(WORKERS) --dist worksteal --evidence build/evidence.md $(ARGS)
 
 check: setup ## lint, format, types, import contracts, tidiness
 	@$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.support import network_guard
 os.environ[network_guard.LOG_VARIABLE] = str(Path(tempfile.gettempdir()) / f"frontdesk-network-{os.getpid()}.log")
 network_guard.install()
 
-pytest_plugins = ["tests.support.summary", "tests.support.engines"]
+pytest_plugins = ["tests.support.summary", "tests.support.engines", "tests.support.evidence", "tests.support.secrecy"]
 
 
 def pytest_unconfigure() -> None:
@@ -31,3 +32,15 @@ def _stays_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     refused = network_guard.logged_refusals()[before:]
     if refused and request.node.get_closest_marker("refuses_network") is None:
         pytest.fail(f"the network guard refused {refused}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_sdks_process_state_stands() -> Iterator[None]:
+    """After all tests of this process: whoever loaded the provider's SDK, its process-wide state is as `load` left it.
+
+    It would be an error of the process's last test, and so of the run.
+    """
+    yield
+    loaded = sys.modules.get("frontdesk.channels.feishu.sdk")
+    drifted = loaded.drift() if loaded is not None else ()
+    assert drifted == (), f"a test left the SDK's process-wide state changed: {drifted}"

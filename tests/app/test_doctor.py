@@ -232,7 +232,7 @@ def no_server_for_the_database(data: Path) -> dict[str, str]:
 
 def database_too_old(data: Path) -> None:
     engine = sqlite_engine(data / "frontdesk.db")
-    migrating.downgrade(engine, "base")
+    migrating.downgrade(engine, "base", drop_desk=True)
     engine.dispose()
 
 

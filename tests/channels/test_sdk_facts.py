@@ -6,6 +6,9 @@ import asyncio
 import importlib.metadata
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +280,65 @@ def test_drift_names_what_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(logger, "filters", [])
         assert sdk.drift() == ("request_seam", "token_cache", "logger_level", "logger_handlers", "logger_filter")
     assert sdk.drift() == ()
+
+
+SET_ONCE = """
+import sys, types
+from frontdesk.channels.feishu import FeishuChannel, sdk
+from frontdesk.channels.registry import build_channels
+from frontdesk.kernel.clock import SystemClock
+from tests.channels.conftest import InlineThreads
+from tests.channels.signing import CREDENTIALS, event, signed
+
+written = []
+class Watched(types.ModuleType):
+    def __setattr__(self, name, value):
+        written.append(name)
+        super().__setattr__(name, value)
+
+import_aside = sdk._import_aside
+def watching():
+    import_aside()
+    sdk._transport_module().__class__ = Watched
+sdk._import_aside = watching
+
+assert "lark_channel" not in sys.modules, "loaded before anything asked for it"
+for round in range(2):
+    made = build_channels(
+        feishu_domain="https://open.feishu.cn", outbound_proxy=None, clock=SystemClock(), threads=InlineThreads()
+    )
+    assert round or "lark_channel" not in sys.modules, "loaded by being configured"
+    for number in range(3):
+        assert made["feishu"].verify(signed(event()), CREDENTIALS)
+        sdk.client("https://open.feishu.cn")
+        sdk.load()
+assert written == [sdk._SEAM], written
+assert sdk.drift() == ()
+print("set once")
+"""
+
+
+@pytest.mark.spec("DESK-344")
+def test_the_sdks_process_state_is_set_once_and_a_run_that_changes_it_fails() -> None:
+    """Seam, logger and token cache are set at the first use alone, and each run of tests ends by looking at them.
+
+    Proved on runs of their own: one process in which everything is built twice, and a run of a test that leaves a token
+    in the SDK's cache, which must not end well; without that leftover it does.
+    """
+    once = subprocess.run([sys.executable, "-c", SET_ONCE], capture_output=True, text=True, timeout=120, check=False)
+    assert (once.returncode, once.stdout) == (0, "set once\n"), once.stderr
+
+    case = Path(__file__).with_name("drifting.py")
+    plugins = [f"-pno:{name}" for name in ("schemathesis", "hypothesispytest", "playwright", "cacheprovider")]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *plugins, str(case)]
+    leaving = {"nothing": 0, "everything": 1}
+    runs = {
+        leaves: subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "FRONTDESK_TEST_DRIFT": leaves}
+        )
+        for leaves in leaving
+    }
+    for leaves, status in leaving.items():
+        said = runs[leaves].communicate(timeout=110)[0]
+        assert (leaves, runs[leaves].returncode) == (leaves, status), said
+        assert ("('request_seam', 'token_cache', 'logger_level')" in said) == bool(status), said

@@ -29,6 +29,7 @@ from psycopg.rows import dict_row
 
 from frontdesk.app.example import Example, open_example, owner_token
 from frontdesk.app.settings import load_settings
+from tests.support import secrecy
 from tests.support.processes import guarded_environment
 
 LEASE = "26s"  # the shortest that desk.md 8.3 allows
@@ -346,6 +347,8 @@ class House:
             for program in self.programs:
                 found = DEFECTS.findall(program.text)
                 assert not found, f"{program.log.name}: {found}\n{program.text[-3000:]}"
+                told = secrecy.leaks(program.text) if program.name in ("serve", "work") else []
+                assert not told, f"{program.log.name} tells {told}"
 
     # ------------------------------------------------------------------------------------------ looking
 
@@ -488,6 +491,7 @@ async def newest_of_bot(example: Example) -> str:
 
 async def say(example: Example, text: str, reply_to: str | None = "newest_bot", **more: Any) -> str:
     """A message of the example's person; its message id. `wait=True` returns after the first push was answered."""
+    secrecy.note(text, example.person["open_id"])
     body = {"app_id": example.app["app_id"], "person": example.person["open_id"], "text": text, **more}
     if reply_to is not None:
         body["reply_to"] = reply_to

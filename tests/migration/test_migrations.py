@@ -92,7 +92,7 @@ def test_up_and_down_run_and_what_is_migrated_equals_what_is_made_at_once(empty:
 
     migrated = catalogue(empty)
     assert len(migrated) > 100
-    migrating.downgrade(empty, "base")
+    migrating.downgrade(empty, "base", drop_desk=True)
     assert migrating.current_revision(empty) is None
     assert catalogue(empty) == {}
     METADATA.create_all(empty)

@@ -22,7 +22,17 @@ from frontdesk.api.desk.refused import LastRefused
 from frontdesk.api.limits import TokenBuckets
 from frontdesk.api.metrics import Metrics
 from frontdesk.api.threads import Threads
-from frontdesk.desk.connections.channel import Challenge, Channel, Channels, Credentials, Inbound, RawPush, Refused
+from frontdesk.desk.connections.channel import (
+    Challenge,
+    Channel,
+    Channels,
+    Credentials,
+    Ignored,
+    Inbound,
+    RawPush,
+    Refused,
+    Verified,
+)
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import MINUTE, SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy, Problem
@@ -150,6 +160,7 @@ _NOT_AUTHENTIC: Final = _refusal(Outcome.NOT_AUTHENTIC, Problem("callback_not_ac
 _COMMIT_FAILED: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"))
 _COMMIT_LATE: Final = _refusal(Outcome.COMMIT_LATE, Problem("callback_not_accepted"))
 _NO_DATABASE: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"), close=True)
+_TARGET_CHANGED: Final = _refusal(Outcome.COMMIT_FAILED, Problem("callback_not_accepted"))
 _FAILED: Final = _refusal(Outcome.FAILED, Problem("callback_not_accepted"), close=True)
 
 
@@ -247,9 +258,9 @@ class Callback:
         if channel.precheck(push) is not None:
             return _SHAPE
         answer = await self._judge(target, channel, push)
-        if target.fresh or answer.status == 200 or answer.outcome is Outcome.COMMIT_LATE:
+        if target.fresh or answer.status == 200 or answer is _COMMIT_FAILED or answer is _COMMIT_LATE:
             return answer
-        # What was refused on an earlier reading is judged once more on the present one.
+        # What was refused on an earlier reading, or can't be confirmed by t0, is judged once more on the present one.
         fresh = await self._load(channel, installation_id)
         return _UNKNOWN if fresh is None else await self._judge(fresh, channel, push)
 
@@ -272,6 +283,8 @@ class Callback:
             if target.fresh:
                 self._last_refused.keep(target.installation_id, push)
             return _SHAPE if verdict.code == "callback_shape_invalid" else _NOT_AUTHENTIC
+        if not target.fresh and _writes_nothing(verdict):
+            return _TARGET_CHANGED  # t0 compares an earlier reading with the row; where it writes nothing, nobody would
         if wait_s := self._installations.take(target.installation_id):
             return _limited(Outcome.INSTALLATION_LIMITED, wait_s)
         if isinstance(verdict, Challenge):
@@ -285,12 +298,16 @@ class Callback:
         except CommitPending:
             return _COMMIT_LATE
         except TargetChanged:
-            return _COMMIT_FAILED
+            return _TARGET_CHANGED
         except Exception as error:  # noqa: BLE001 - whatever broke, nothing was acknowledged and nothing of it is told
             where = f"{type(error).__name__} {problems.where(error)}"
             _log.warning(OPERATION, code="callback_not_accepted", phase=where)
             return _COMMIT_FAILED
         return _RECEIVED
+
+
+def _writes_nothing(verdict: Challenge | Verified) -> bool:
+    return isinstance(verdict, Challenge) or all(isinstance(event, Ignored) for event in verdict.events)
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes | _Answer | None:

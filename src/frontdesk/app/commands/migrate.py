@@ -60,3 +60,33 @@ def up(data: str | None) -> None:
             raise StartRefused("the database is of a newer release than this program; start that release")
         migrating.upgrade(engine)
         click.echo(f"database is at {migrating.current_revision(engine)}")
+
+
+@migrate.command("down")
+@click.argument("revision")
+@click.option(
+    "--drop-desk-tables",
+    is_flag=True,
+    help="Let the desk's tables go, with every receipt and delivery in them, which is its audit.",
+)
+@data_option
+@plain_failures
+def down(revision: str, drop_desk_tables: bool, data: str | None) -> None:
+    """Take the database back to REVISION (`base`: an empty one) in one transaction.
+
+    Refused, changing nothing, where it would drop tables of the desk while a worker was seen within 30 seconds or a
+    grant is active; otherwise that needs --drop-desk-tables. Secrets stay the ciphertext they are; nothing is sent.
+    """
+    if revision != "base" and not migrating.knows(revision):
+        raise StartRefused("this release knows no such revision; `frontdesk migrate status` names the present one")
+    with _engine(data) as engine:
+        current = migrating.current_revision(engine)
+        if current is not None and not migrating.knows(current):
+            raise StartRefused("the database is of a newer release than this program; use that release to go back")
+        if not migrating.is_before(revision, current):
+            raise StartRefused(f"the database is at {current or 'no revision'}, which is not after {revision}")
+        try:
+            migrating.downgrade(engine, revision, drop_desk=drop_desk_tables)
+        except migrating.DowngradeRefused as refused:
+            raise StartRefused(str(refused)) from None
+        click.echo(f"database is at {migrating.current_revision(engine) or 'base'}")

@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any, Final
 
 from frontdesk.channels.feishu import sdk
-from frontdesk.channels.feishu.transport import Call, Proxy, tls_context
+from frontdesk.channels.feishu.transport import Call
+from frontdesk.channels.transport import Proxy, tls_context
 from frontdesk.kernel.clock import SECOND, Clock, SystemClock
 from frontdesk.kernel.limits import CALLBACK_BODY_BYTES_MAX, LISTENER_HANDSHAKE_US, LISTENER_PING_US
 
