@@ -65,11 +65,11 @@ def read_keys(document: Mapping[str, Any]) -> tuple[SigningKey, ...]:
 
 
 def _key(given: dict[str, Any]) -> SigningKey | None:
-    kid, operations = given.get("kid"), given.get("key_ops")
+    kid, operations = given.get("kid"), given.get("key_ops", ["verify"])
     algorithm = {"RSA": "RS256", "EC": "ES256"}.get(str(given.get("kty")))
     if algorithm is None or given.get("alg", algorithm) != algorithm or given.get("use", "sig") != "sig":
         return None
-    if (kid is not None and not isinstance(kid, str)) or (operations is not None and "verify" not in operations):
+    if not isinstance(kid, str | None) or not isinstance(operations, list) or "verify" not in operations:
         return None
     try:
         return SigningKey(kid, algorithm, _imported(given))
