@@ -152,7 +152,10 @@ def test_which_keys_verify() -> None:
         None,
     ]
     assert read_keys({"keys": odd}) == ()
-    assert [key.kid for key in read_keys({"keys": [*odd, good, ec_jwk("b", ec_key(), key_ops=["verify"])]})] == ["a", "b"]
+    assert [key.kid for key in read_keys({"keys": [*odd, good, ec_jwk("b", ec_key(), key_ops=["verify"])]})] == [
+        "a",
+        "b",
+    ]
     assert read_keys({"keys": [None] * OIDC_KEYS_MAX + [good]}) == ()
     assert read_keys({"keys": {"a": good}}) == read_keys({}) == ()
 

@@ -54,9 +54,7 @@ def ec_jwk(kid: str, key: ec.EllipticCurvePrivateKey, **more: Any) -> dict[str, 
 
 
 def public_pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def signature(algorithm: str, key: Any, signed: bytes) -> bytes:
@@ -99,7 +97,7 @@ class LocalIssuer:
                 if outer.answer is None or not outer.answer(self):
                     send(self, outer.document(self.path))
 
-            def log_message(self, format: str, *arguments: Any) -> None:
+            def log_message(self, *arguments: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -142,7 +140,11 @@ def send(
     """Answer with a JSON document, None as 404, bytes as they are."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     handler.send_response(404 if document is None else status)
-    for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
+    for name, value in {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        **(headers or {}),
+    }.items():
         handler.send_header(name, value)
     handler.end_headers()
     handler.wfile.write(body)

@@ -346,7 +346,11 @@ async def test_an_issuer_that_is_gone_is_believed_for_an_hour_and_then_nobody_is
     site.peer.answer = lambda handler: oidc_issuer.send(handler, {"error": "down"}, 500)
     async with site.api(provision=True) as client:
         refused = await client.get("/me", headers={"Authorization": f"Bearer {site.token('ada')}"})
-        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "unavailable", "10")
+        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (
+            503,
+            "unavailable",
+            "10",
+        )
         asked = len(site.peer.asked)
         assert await seen(client, site.token("ada")) == (503, "unavailable")  # at once, and without asking
         assert len(site.peer.asked) == asked

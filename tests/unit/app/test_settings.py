@@ -240,12 +240,12 @@ def test_places_are_derived_where_no_setting_names_them(tmp_path: Path) -> None:
     ],
 )
 def test_an_issuer_and_who_comes_from_it(issuer: str, tmp_path: Path) -> None:
-    for given in (
+    for more in (
         {"oidc_audience": "frontdesk"},
         {"oidc_client_id": "desk", "oidc_client_secret": "s"},
         {"oidc_audience": "frontdesk", "oidc_provision": "true"},
     ):
-        assert load(tmp_path, oidc_issuer=issuer, **given).oidc_issuer == issuer
+        assert load(tmp_path, oidc_issuer=issuer, **more).oidc_issuer == issuer
 
 
 @pytest.mark.parametrize(
@@ -286,5 +286,5 @@ def test_half_an_oidc_configuration_refuses_to_start(given: dict[str, str], said
 
 def test_the_client_secret_is_no_line_of_the_toml_file(tmp_path: Path) -> None:
     (tmp_path / "frontdesk.toml").write_text('oidc_client_secret = "s"\n')
-    with pytest.raises(SettingsError, match="oidc_client_secret belongs in secrets.env"):
+    with pytest.raises(SettingsError, match=r"oidc_client_secret belongs in secrets\.env"):
         load(tmp_path)
