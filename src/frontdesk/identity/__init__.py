@@ -34,7 +34,7 @@ from frontdesk.identity.rights import (
     passes_gate,
     reaches_project,
     require,
-    require_gate,
+    require_behind,
     require_platform_admin,
     require_project,
 )
@@ -80,7 +80,7 @@ __all__ = [
     "read_standing",
     "record_event",
     "require",
-    "require_gate",
+    "require_behind",
     "require_platform_admin",
     "require_project",
     "set_access_row",
