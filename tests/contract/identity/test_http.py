@@ -32,6 +32,7 @@ READ, CONFIGURE, MEMBERS, PLATFORM = (
     "members.manage",
     "platform administrator",
 )
+MEMBERS_OR_PLATFORM = "members.manage or platform administrator (+admins.manage for admins)"
 WORKSPACE = "/workspaces/{workspace_id}"
 PROJECT = WORKSPACE + "/projects/{project_id}"
 # desk.md 4.1, written out: method, path, right, status, gate.
@@ -50,9 +51,9 @@ TABLE = {
     "identity.workspaces.create": ("POST", "/workspaces", PLATFORM, 201, False),
     "identity.workspaces.update": ("PATCH", WORKSPACE, MEMBERS, 200, False),
     "identity.members.list": ("GET", WORKSPACE + "/members", READ, 200, False),
-    "identity.members.add": ("POST", WORKSPACE + "/members", MEMBERS, 201, False),
-    "identity.members.update": ("PATCH", WORKSPACE + "/members/{member_id}", MEMBERS, 200, False),
-    "identity.members.remove": ("DELETE", WORKSPACE + "/members/{member_id}", MEMBERS, 204, False),
+    "identity.members.add": ("POST", WORKSPACE + "/members", MEMBERS_OR_PLATFORM, 201, False),
+    "identity.members.update": ("PATCH", WORKSPACE + "/members/{member_id}", MEMBERS_OR_PLATFORM, 200, False),
+    "identity.members.remove": ("DELETE", WORKSPACE + "/members/{member_id}", MEMBERS_OR_PLATFORM, 204, False),
     "identity.projects.list": ("GET", WORKSPACE + "/projects", READ, 200, False),
     "identity.projects.create": ("POST", WORKSPACE + "/projects", CONFIGURE, 201, False),
     "identity.projects.get": ("GET", PROJECT, READ, 200, True),
