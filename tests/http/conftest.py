@@ -27,9 +27,11 @@ from frontdesk.desk.connections.channel import (
     Verdict,
     Verified,
 )
+from frontdesk.identity import csrf_token_of
 from frontdesk.identity.model import Actor
 from frontdesk.kernel.clock import ManualClock
 from frontdesk.kernel.errors import DatabaseBusy, Problem
+from frontdesk.kernel.oncesecret import token_digest
 from frontdesk.kernel.secretbox import CredentialUnavailable, KeyRing
 from frontdesk.storage.database import CommitPending
 from frontdesk.wire.model import Name, Page, PageQuery, Request, Response
@@ -38,6 +40,7 @@ from frontdesk.wire.registry import Operation, W
 TOKEN = "fdt_" + "a" * 43
 ADMIN_TOKEN = "fdt_" + "b" * 43
 SESSION_TOKEN = "fdu_" + "c" * 43
+CSRF = csrf_token_of(SESSION_TOKEN)
 MARKER = "marker-4711-must-not-show"
 
 
@@ -115,8 +118,10 @@ def actor(*, admin: bool = False) -> Actor:
 
 async def authenticate(bearer: str) -> Actor:
     """The tokens above."""
-    if bearer in {TOKEN, SESSION_TOKEN}:
+    if bearer == TOKEN:
         return actor()
+    if bearer == SESSION_TOKEN:
+        return dataclasses.replace(actor(), session_id="ses_1", csrf_digest=token_digest(CSRF))
     if bearer == ADMIN_TOKEN:
         return actor(admin=True)
     raise Problem("unauthenticated")

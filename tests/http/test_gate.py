@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 
 from frontdesk.api.services import Policy
 from frontdesk.kernel import limits
-from tests.http.conftest import ADMIN_TOKEN, SESSION_TOKEN, TOKEN, Site, build_site
+from tests.http.conftest import ADMIN_TOKEN, CSRF, SESSION_TOKEN, TOKEN, Site, build_site
 from tests.http.test_problems import THINGS, assert_problem
 
 PUBLIC = [
@@ -117,12 +117,12 @@ async def test_listed_hosts(client: httpx2.AsyncClient, host: str) -> None:
 )
 async def test_cookie_writes_need_their_own_origin(stranger: httpx2.AsyncClient, origin: str | None) -> None:
     """A write by cookie with a foreign Origin, or none, is 403; reading, and writing by bearer, need none."""
-    headers = {"Cookie": f"a=b; frontdesk_session={SESSION_TOKEN}"}
+    headers = {"Cookie": f"a=b; frontdesk_session={SESSION_TOKEN}", "X-CSRF-Token": CSRF}
     if origin is not None:
         headers["Origin"] = origin
     assert_problem(await stranger.post(THINGS, json={"name": "x"}, headers=headers), 403, "origin_not_allowed")
     assert (await stranger.get(THINGS, headers=headers)).status_code == 200
-    same = {"Cookie": headers["Cookie"], "Origin": "http://localhost"}
+    same = {**headers, "Origin": "http://localhost"}
     assert (await stranger.post(THINGS, json={"name": "x"}, headers=same)).status_code == 201
     by_bearer = {"Authorization": f"Bearer {TOKEN}", **({"Origin": origin} if origin else {})}
     assert (await stranger.post(THINGS, json={"name": "x"}, headers=by_bearer)).status_code == 201

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from frontdesk.api import health, openapi, problems, status_page
 from frontdesk.api.addresses import ClientAddresses
-from frontdesk.api.authentication import DatabaseAuthenticator
+from frontdesk.api.authentication import DatabaseAuthenticator, Oidc
 from frontdesk.api.binding import Call, Handler, bind
 from frontdesk.api.desk.callback import OPERATION as CALLBACK_OPERATION
 from frontdesk.api.desk.callback import Callback, CallbackPorts, Receive, Scope, Send
@@ -48,6 +48,7 @@ class Surroundings:
     readiness: health.Readiness = field(default_factory=dict)
     snapshot: Snapshot | None = None
     authenticate: Authenticate | None = None
+    oidc: Oidc | None = None
     callback_threads: Threads | None = None
     mounts: Mapping[str, App] = field(default_factory=dict)
     public: Collection[tuple[str, bytes]] = ()
@@ -84,12 +85,13 @@ def create_api(
     app = _routed(services, routes, around)
     rules = GateRules(
         allowed_hosts=services.policy.allowed_hosts,
+        secure=services.policy.secure_cookies,
         metrics_token=services.metrics_token,
         public=around.public,
         public_prefixes=around.public_prefixes,
         login_page=around.login_page,
     )
-    authenticate = around.authenticate or DatabaseAuthenticator(services)
+    authenticate = around.authenticate or DatabaseAuthenticator(services, around.oidc)
     gate = Gate(app, authenticate, rules, clock=services.clock, metrics=around.metrics)
     callback = Callback(
         gate,

@@ -11,14 +11,15 @@ import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from frontdesk.api import problems
+from frontdesk.api import cookies, problems
 from frontdesk.api.metrics import Metrics
-from frontdesk.identity.model import SESSION_PREFIX, Actor
+from frontdesk.identity import csrf_matches, csrf_token_of
+from frontdesk.identity.model import Actor
 from frontdesk.kernel.clock import SECOND, Clock
 from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.limits import REQUEST_BODY_BYTES_MAX
@@ -35,10 +36,7 @@ PUBLIC_PREFIXES: Final = (("GET", b"/static/"), ("GET", b"/.well-known/oauth-pro
 
 METRICS_PATH: Final = b"/metrics"
 CONSOLE_PREFIX: Final = b"/console"
-SESSION_COOKIE: Final = "frontdesk_session"
 BEARER_CHARS_MAX: Final = 8_192
-_COOKIE: Final = SESSION_COOKIE.encode("ascii")
-_SESSION: Final = SESSION_PREFIX.encode("ascii")  # a cookie carries a session, never a token
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNROUTED: Final = "api.unrouted"
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
@@ -59,9 +57,13 @@ LoginPage = Callable[[Scope], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What the gate is told once. `public` adds exact (method, raw path) pairs to the allow-list."""
+    """What the gate is told once. `public` adds exact (method, raw path) pairs to the allow-list.
+
+    `secure`: browsers reach this server over https alone, so an http origin is a foreign one.
+    """
 
     allowed_hosts: Collection[str]
+    secure: bool = False
     metrics_token: str = ""
     public: Collection[tuple[str, bytes]] = ()
     public_prefixes: Collection[tuple[str, bytes]] = ()
@@ -69,7 +71,11 @@ class GateRules:
 
 
 class Gate:
-    """ASGI middleware; sets `scope["actor"]` (None on public paths) and `scope["scrape"]` for the metrics token."""
+    """ASGI middleware; sets `scope["actor"]` (None on public paths) and `scope["scrape"]` for the metrics token.
+
+    With a session's cookie it also sets `scope["csrf_token"]`, which every form of a page carries as `csrf_token`; a
+    write by cookie without it goes no further than here, whatever page it is for.
+    """
 
     def __init__(
         self, app: App, authenticate: Authenticate, rules: GateRules, *, clock: Clock, metrics: Metrics
@@ -81,6 +87,7 @@ class Gate:
         self._public = PUBLIC | frozenset(rules.public)
         self._prefixes = (*PUBLIC_PREFIXES, *rules.public_prefixes)
         self._login_page = rules.login_page
+        self._secure = rules.secure
         self._clock = clock
         self._metrics = metrics
 
@@ -96,6 +103,8 @@ class Gate:
         started_us = self._clock.monotonic_us()
         try:
             await self._serve(exchange)
+        except ClientDisconnect:
+            exchange.scope["problem_code"] = "client_disconnected"  # nobody is there to answer
         except Exception as error:  # noqa: BLE001 - the last line: nothing unforeseen reaches the server's log
             await self._fail(exchange, error)
         finally:
@@ -109,7 +118,7 @@ class Gate:
         scope["scrape"] = False
         if not self._is_public(scope, raw_path):
             try:
-                await self._identify(scope, raw_path)
+                await self._identify(exchange, raw_path)
             except Problem as problem:
                 page = self._login_page if _is_console(raw_path) and problem.code == "unauthenticated" else None
                 if page is None:
@@ -142,7 +151,8 @@ class Gate:
             return True
         return any(method == listed and raw_path.startswith(prefix) for listed, prefix in self._prefixes)
 
-    async def _identify(self, scope: Scope, raw_path: bytes) -> None:
+    async def _identify(self, exchange: _Exchange, raw_path: bytes) -> None:
+        scope = exchange.scope
         bearer, by_cookie = _credential(scope)
         if raw_path == METRICS_PATH and self._metrics_token and not by_cookie:
             scope["scrape"] = hmac.compare_digest(bearer.encode("utf-8"), self._metrics_token)
@@ -150,8 +160,22 @@ class Gate:
                 return
         scope["actor"] = await self._authenticate(bearer)
         scope["by_cookie"] = by_cookie
-        if by_cookie and scope["method"] not in _SAFE and not _same_site(scope):
+        if by_cookie:
+            scope["csrf_token"] = csrf_token_of(bearer)
+            if scope["method"] not in _SAFE:
+                await self._check_write(exchange)
+
+    async def _check_write(self, exchange: _Exchange) -> None:
+        """A write by cookie. Raises `origin_not_allowed`, `csrf_token_invalid`; the application reads the form anew."""
+        scope = exchange.scope
+        if not cookies.same_site(scope, secure=self._secure):
             raise Problem("origin_not_allowed")
+        shown = cookies.csrf_header(scope)
+        if shown is None and cookies.is_form(scope):
+            _check_body_headers(scope)
+            shown = cookies.csrf_field(await exchange.body())
+        if shown is None or not csrf_matches(scope["actor"], shown):
+            raise Problem("csrf_token_invalid")
 
     async def _fail(self, exchange: _Exchange, error: Exception) -> None:
         problem = problems.from_exception(error)
@@ -183,6 +207,7 @@ class _Exchange:
         self._send = send
         self._size = 0
         self._whole = False
+        self._again: Message | None = None
         self._is_head = scope["method"] == "HEAD"
 
     @property
@@ -192,6 +217,9 @@ class _Exchange:
 
     async def receive(self) -> Message:
         """The next part of the body. Raises `body_too_large` where the parts exceed the bound."""
+        if self._again is not None:
+            message, self._again = self._again, None
+            return message
         message = await self._receive()
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
@@ -199,6 +227,17 @@ class _Exchange:
             if self._size > REQUEST_BODY_BYTES_MAX:
                 raise Problem("body_too_large")
         return message
+
+    async def body(self) -> bytes:
+        """The whole body, which the application gets too. Raises `body_too_large`, `ClientDisconnect`."""
+        held = bytearray()
+        while not self._whole:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            held += message.get("body", b"")
+        self._again = {"type": "http.request", "body": bytes(held), "more_body": False}
+        return bytes(held)
 
     async def send(self, message: Message) -> None:
         """Pass an answer on, with the headers every answer carries."""
@@ -254,28 +293,14 @@ def _credential(scope: Scope) -> tuple[str, bool]:
         if len(presented) != 1 or scheme.lower() != b"bearer" or not _is_token(bearer):
             raise Problem("unauthenticated")
         return bearer.decode("ascii"), False
-    for name, value in scope["headers"]:
-        if name != b"cookie":
-            continue
-        for pair in value.split(b";"):
-            key, _, text = pair.strip().partition(b"=")
-            if key == _COOKIE and text.startswith(_SESSION) and _is_token(text):
-                return text.decode("ascii"), True
+    session = cookies.session_of(scope)
+    if session is not None and _is_token(session):
+        return session.decode("ascii"), True
     raise Problem("unauthenticated")
 
 
 def _is_token(text: bytes) -> bool:
     return 0 < len(text) <= BEARER_CHARS_MAX and all(0x21 <= byte <= 0x7E for byte in text)
-
-
-def _same_site(scope: Scope) -> bool:
-    """Whether a write names an origin, and that origin is the host it was sent to."""
-    origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
-    hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
-    try:
-        return len(origins) == 1 and urlsplit(origins[0]).netloc.lower() == hosts[0]
-    except ValueError:  # no address at all, as `http://[`
-        return False
 
 
 def _check_body_headers(scope: Scope) -> None:

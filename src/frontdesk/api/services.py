@@ -30,6 +30,7 @@ class Policy:
     public_url: str = "http://127.0.0.1:8080"
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     trusted_proxies: tuple[str, ...] = ()
+    secure_cookies: bool = False  # browsers come over https: TLS here, or a proxy that ends it
 
 
 @dataclass(frozen=True, slots=True)

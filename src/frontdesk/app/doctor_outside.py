@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx2
 
 from frontdesk.api.threads import ThreadPool
+from frontdesk.app import doctor_issuer
 from frontdesk.app.finding import OK, Finding, note, ok, wrong
 from frontdesk.app.serving import StartRefused, listening_socket
 from frontdesk.app.settings import Settings, is_loopback, public_url
@@ -45,11 +46,13 @@ _SECRET_FIELDS: Final = {
 async def examine(
     settings: Settings, environment: Mapping[str, str], keyring: KeyRing, installations: Sequence[Installation]
 ) -> AsyncIterator[Finding]:
-    """Port, server, SDK, provider, then each active installation."""
+    """Port, server, SDK, issuer, provider, then each active installation."""
     yield await _port(settings)
     address = environment.get("FRONTDESK_URL") or public_url(settings)
     yield await _server(address, "FRONTDESK_URL" if environment.get("FRONTDESK_URL") else "public_url")
     yield _sdk()
+    for finding in await doctor_issuer.examine(settings):
+        yield finding
     reachable = True
     for finding in await _provider(settings, installations):
         reachable = reachable and not (finding.check == "feishu_domain" and finding.status != OK)

@@ -19,6 +19,7 @@ from frontdesk.app.durations import DurationUs
 from frontdesk.channels.feishu.outbound import checked_domain
 from frontdesk.channels.loopback import DEFAULT_TARGETS, Targets
 from frontdesk.channels.transport import Proxy
+from frontdesk.identity.oidc import checked_issuer
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import HOUR, MINUTE, SECOND
 from frontdesk.storage.opening import is_postgres, sqlite_path
@@ -27,7 +28,13 @@ PREFIX: Final = "FRONTDESK_"
 RESERVED: Final = frozenset(
     {"url", "token", "workspace", "project", "failpoints", "employee_data", "enable_test_cleanup", "data"}
 )
-SECRET_NAMES: Final = ("credential_keys", "bootstrap_token", "metrics_token", "simulator_token")
+SECRET_NAMES: Final = (
+    "credential_keys",
+    "bootstrap_token",
+    "metrics_token",
+    "simulator_token",
+    "oidc_client_secret",
+)
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -73,6 +80,21 @@ class Settings(BaseModel):
     )
     metrics_token: SecretStr = Field(default=SecretStr(""), description="Bearer for /metrics")
     simulator_token: SecretStr = Field(default=SecretStr(""), description="Bearer for the simulator's control routes")
+    oidc_issuer: str = Field(
+        default="", description="Issuer whose people may sign in: https, or http on a loopback address"
+    )
+    oidc_audience: str = Field(
+        default="", max_length=255, description="What the `aud` of a bearer token must hold; empty: no bearer tokens"
+    )
+    oidc_client_id: str = Field(
+        default="", max_length=255, description="This server's name at the issuer, for the console"
+    )
+    oidc_client_secret: SecretStr = Field(
+        default=SecretStr(""), max_length=limits.SECRET_CHARS_MAX, description="Its secret"
+    )
+    oidc_provision: bool = Field(
+        default=False, description="Make a user, member of nothing, for whoever the issuer vouches for"
+    )
     reply_enabled: bool = Field(default=False, description="Answer messages; init writes true")
     artifact_enabled: bool = Field(default=False, description="Hand over files; init writes true")
     failure_notices: bool = Field(default=True, description="Tell the person when a turn failed")
@@ -114,7 +136,22 @@ class Settings(BaseModel):
         if token and len(token) < limits.BOOTSTRAP_TOKEN_CHARS_MIN:
             raise ValueError("bootstrap_token needs at least 32 characters")
         self._addresses_fit()
+        self._oidc_fits()
         return self
+
+    def _oidc_fits(self) -> None:
+        if not self.oidc_issuer:
+            named = ("oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_provision")
+            for name in named:
+                if getattr(self, name) not in ("", SecretStr(""), False):
+                    raise ValueError(f"{name} needs oidc_issuer")
+            return
+        form = "an https address without query and fragment, or http on a loopback address"
+        _fit("oidc_issuer", form, checked_issuer, self.oidc_issuer)
+        if not self.oidc_audience and not self.oidc_client_id:
+            raise ValueError("oidc_issuer needs oidc_audience, oidc_client_id or both: nobody could sign in")
+        if self.oidc_client_secret.get_secret_value() and not self.oidc_client_id:
+            raise ValueError("oidc_client_secret needs oidc_client_id")
 
     def _addresses_fit(self) -> None:
         """What else would stop the start with a traceback. The texts hold no value: a URL may carry a password."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontdesk import __version__
 from frontdesk.api.application import Api, Surroundings, create_api
+from frontdesk.api.authentication import OidcBearers
 from frontdesk.api.metrics import DeskSnapshot, Metrics
 from frontdesk.api.services import Policy, Services
 from frontdesk.api.threads import BatchThread, ThreadPool, Threads
@@ -19,6 +20,7 @@ from frontdesk.app.routes import ROUTES
 from frontdesk.app.settings import Settings, database_url, public_url
 from frontdesk.app.waking import WakeHub
 from frontdesk.app.worker import Worker, WorkerOptions
+from frontdesk.channels.feishu.transport import tls_context
 from frontdesk.channels.registry import build_channels
 from frontdesk.desk.connections.channel import Channels
 from frontdesk.desk.conversations.request import fixed_briefing
@@ -35,6 +37,9 @@ from frontdesk.runners.demo import DemoRunner
 from frontdesk.runners.demo.notes import load_notes
 from frontdesk.storage.database import Database
 from frontdesk.storage.opening import open_database
+
+if TYPE_CHECKING:
+    from frontdesk.identity.oidc.issuer import Issuer
 
 
 @dataclass(slots=True)
@@ -93,7 +98,23 @@ class Process:
             default_runner=settings.runner,
         )
         self.services.extras["conversation_sender"] = self.sender
+        self.issuer = self._issuer(around, threads)
         self.api = self._api(around)
+
+    def _issuer(self, around: Outside, threads: Threads) -> Issuer | None:
+        if not self.settings.oidc_issuer:
+            return None
+        from frontdesk.identity.oidc.fetch import Fetcher
+        from frontdesk.identity.oidc.issuer import Issuer
+
+        return Issuer(self.settings.oidc_issuer, clock=around.clock, threads=threads, fetch=Fetcher(tls_context))
+
+    def _oidc(self) -> OidcBearers | None:
+        """Who decides bearers of the issuer; without an audience to expect nobody does, and they are refused."""
+        if self.issuer is None or not self.settings.oidc_audience:
+            return None
+        audience, provision = self.settings.oidc_audience, self.settings.oidc_provision
+        return OidcBearers(self.database, self.issuer, audience, provision=provision)
 
     def _pool(self, name: str, size: int) -> ThreadPool:
         pool = ThreadPool(name, size)
@@ -158,6 +179,7 @@ class Process:
             public_url=base_url,
             allowed_hosts=tuple(settings.allowed_hosts),
             trusted_proxies=tuple(settings.behind_proxy),
+            secure_cookies=bool(settings.tls_cert or settings.behind_proxy),
         )
         extras: dict[str, Any] = {"login_throttle": LoginThrottle(around.clock)}
         if self.worker is not None:
@@ -190,6 +212,7 @@ class Process:
             readiness={"database": self._database_answers, "migrations": self._at_head, "worker": self._worker_accepts},
             snapshot=self._snapshot,
             callback_threads=around.threads or self._verifier(),
+            oidc=self._oidc(),
         )
         return create_api(self.services, ROUTES, reception, surroundings)
 
@@ -230,6 +253,8 @@ class Process:
             ending.callback(self._close_pools)
             ending.push_async_callback(self.database.close)
             ending.push_async_callback(self.sender.stop, self.settings.shutdown_grace / SECOND)
+            if self.issuer is not None:
+                ending.push_async_callback(self.issuer.close)
             if self.worker is not None:
                 ending.push_async_callback(self.worker.stop)
 

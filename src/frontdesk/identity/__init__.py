@@ -8,6 +8,7 @@ Invariants:
 - Power over the platform comes from a local or bootstrap login alone, never from OIDC, a host or a results token.
 - A workspace keeps an admin whose account is enabled (`members`).
 - A project's `access` changes through grants alone (`set_access_row`).
+- A write by cookie carries its session's form token, which is derived from the bearer (`sessions`).
 - Events hold no content and are never changed.
 
 Before a side effect rooms read `read_standing` and `read_scope`, which hold the rows still until the commit.
@@ -33,11 +34,11 @@ from frontdesk.identity.rights import (
     passes_gate,
     reaches_project,
     require,
-    require_gate,
+    require_behind,
     require_platform_admin,
     require_project,
 )
-from frontdesk.identity.sessions import create_session, csrf_matches, end_session, find_login
+from frontdesk.identity.sessions import create_session, csrf_matches, csrf_token_of, end_session, find_login
 from frontdesk.identity.standing import connector_actor, read_scope, read_standing
 from frontdesk.identity.users import local_actor, set_password
 from frontdesk.identity.workspaces import find_workspace
@@ -59,6 +60,7 @@ __all__ = [
     "connector_actor",
     "create_session",
     "csrf_matches",
+    "csrf_token_of",
     "end_session",
     "ensure_bootstrap_user",
     "events_since",
@@ -78,7 +80,7 @@ __all__ = [
     "read_standing",
     "record_event",
     "require",
-    "require_gate",
+    "require_behind",
     "require_platform_admin",
     "require_project",
     "set_access_row",

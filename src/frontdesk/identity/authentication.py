@@ -1,7 +1,7 @@
 """From a bearer to an actor: sessions, tokens and the bootstrap token. Read anew on every request.
 
-OIDC bearers are not decided here. A surface calls `authenticate` in a read, and where it raises `BootstrapUserAbsent`
-writes `ensure_bootstrap_user` and asks again; where the actor says `touch_due`, it writes `touch`.
+OIDC bearers are not decided here but in `oidc`. A surface calls `authenticate` in a read, and where it raises
+`BootstrapUserAbsent` writes `ensure_bootstrap_user` and asks again; where the actor says `touch_due`, it writes that.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def _session_actor(tx: Tx, digest: str) -> Actor:
         # An OIDC login never has that power, whatever the row of its user says.
         is_platform_admin=bool(row["is_platform_admin"]) and row["auth_method"] in ("local", BOOTSTRAP),
         session_id=row["id"],
+        csrf_digest=row["csrf_digest"],
         touch_due=row["last_seen_at"] + USE_NOTED_EVERY_US <= tx.now,
     )
 

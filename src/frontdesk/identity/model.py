@@ -69,6 +69,7 @@ class Actor:
     is_platform_admin: bool
     token: TokenScope | None = None
     session_id: str | None = None
+    csrf_digest: str | None = field(default=None, repr=False, compare=False)  # of the session's form token
     touch_due: bool = field(default=False, compare=False)  # `authentication.touch` has something to write
 
 

@@ -58,9 +58,22 @@ def token_rights(kind: str, rights: frozenset[str] | None, owner: frozenset[Righ
 def require(tx: Tx, actor: Actor, workspace_id: str, *rights: Right) -> Membership:
     """The membership, with all of `rights`. Raises `membership_required`, `permission_required`.
 
-    Says nothing about a project: objects bound to one also need `require_gate`.
+    Says nothing about a project: objects bound to one also need `require_behind`.
+    """
+    return require_behind(tx, actor, workspace_id, None, *rights)
+
+
+def require_behind(
+    tx: Tx, actor: Actor, workspace_id: str, project: Project | str | None, *rights: Right
+) -> Membership:
+    """As `require`, for an object bound to `project`: membership, then the gate, then the rights.
+
+    The gate comes before the rights, so that whoever it keeps out learns no more than that: a host or results token
+    hears `administrators_only`, whatever rights it has. Raises as `membership` and `require_gate`, and
+    `permission_required`.
     """
     found = membership(tx, actor, workspace_id)
+    require_gate(tx, actor, project)
     if not found.rights.issuperset(rights):
         raise Problem("permission_required")
     return found
@@ -86,26 +99,25 @@ def reaches_project(actor: Actor, project_id: str) -> bool:
 
 
 def require_gate(tx: Tx, actor: Actor, project: Project | str | None) -> None:
-    """Stand before an object bound to `project` (value or id): token restriction, then the administrators gate.
+    """Stand before an object bound to `project` (value or id): the administrators gate, then the token's restriction.
 
-    Raises `permission_required` where the token does not reach the project, `administrators_only` at the gate. An
+    Raises `administrators_only` at the gate, `permission_required` where the token does not reach the project. An
     object without a project passes, an id without a row too: existence and workspace are the caller's question.
-    Membership and rights are asked before, by `require`. Does not stop a change of `access` that commits later.
+    Membership is asked before, see `require_behind`. Does not stop a change of `access` that commits later.
     """
     if project is None:
         return
     project_id = project if isinstance(project, str) else project.id
+    if not passes_gate(actor):
+        if isinstance(project, str):
+            row = store.find_project(tx, project)
+            access = None if row is None else row["access"]
+        else:
+            access = project.access
+        if access == "administrators":
+            raise Problem("administrators_only")
     if not reaches_project(actor, project_id):
         raise Problem("permission_required")
-    if passes_gate(actor):
-        return
-    if isinstance(project, str):
-        row = store.find_project(tx, project)
-        access = None if row is None else row["access"]
-    else:
-        access = project.access
-    if access == "administrators":
-        raise Problem("administrators_only")
 
 
 def find_project(
@@ -121,18 +133,17 @@ def find_project(
 
 
 def require_project(
-    tx: Tx, actor: Actor, workspace_id: str, project_id: str, *rights: Right
+    tx: Tx, actor: Actor, workspace_id: str, project_id: str, *rights: Right, share: bool = False, lock: bool = False
 ) -> tuple[Membership, Project]:
-    """Membership, rights, the project and its gate in one: the opening of every operation below a project's path.
+    """Membership, the project's gate, rights and the project: the opening of every operation below a project's path.
 
     Raises `membership_required`, `permission_required`, `project_not_found`, `administrators_only`. An archived project
-    is no error here.
+    is no error here. `share` and `lock` are those of `find_project`.
     """
-    found = require(tx, actor, workspace_id, *rights)
-    project = find_project(tx, workspace_id, project_id)
+    project = find_project(tx, workspace_id, project_id, share=share, lock=lock)
+    found = require_behind(tx, actor, workspace_id, project, *rights)
     if project is None:
         raise Problem("project_not_found")
-    require_gate(tx, actor, project)
     return found, project
 
 

@@ -7,7 +7,7 @@ from frontdesk.identity.model import SESSION_PREFIX, Actor, Login, NewSession, n
 from frontdesk.identity.tables import SESSIONS
 from frontdesk.kernel.errors import Defect, Problem
 from frontdesk.kernel.limits import SESSION_ABSOLUTE_US
-from frontdesk.kernel.oncesecret import new_token, same_secret, token_digest
+from frontdesk.kernel.oncesecret import derived_token, new_token, same_secret, token_digest
 from frontdesk.storage.tx import Tx
 
 
@@ -31,7 +31,8 @@ def create_session(tx: Tx, login: Login, *, auth_method: str = "local") -> NewSe
     row = store.find_user(tx, login.user_id, share=True)
     if row is None or row["disabled_at"] is not None or row["password_hash"] != login.password_hash:
         raise Problem("login_failed")
-    token, csrf_token = new_token(SESSION_PREFIX, tx.entropy), new_token("", tx.entropy)
+    token = new_token(SESSION_PREFIX, tx.entropy)
+    csrf_token = csrf_token_of(token)
     expires_at = tx.now + SESSION_ABSOLUTE_US
     session_id = store.insert_row(
         tx,
@@ -58,9 +59,11 @@ def end_session(tx: Tx, actor: Actor) -> None:
     store.revoke_session(tx, actor.session_id)
 
 
-def csrf_matches(tx: Tx, actor: Actor, csrf_token: str) -> bool:
-    """True where a form's token is that of the actor's session; compared in constant time."""
-    if actor.session_id is None:
-        return False
-    expected = store.csrf_digest(tx, actor.session_id)
-    return same_secret(token_digest(csrf_token), expected or "")
+def csrf_token_of(session_token: str) -> str:
+    """The form token of a session, made from its bearer: a page can show it again, another site cannot know it."""
+    return derived_token(session_token, "csrf-v1")
+
+
+def csrf_matches(actor: Actor, csrf_token: str) -> bool:
+    """True where a form's or a header's token is that of the actor's session; compared in constant time."""
+    return same_secret(token_digest(csrf_token), actor.csrf_digest or "")

@@ -121,12 +121,6 @@ def touch_token(tx: Tx, token_id: str, before: int) -> bool:
     return tx.execute(statement.values(last_used_at=tx.now, updated_at=tx.now)).rowcount == 1
 
 
-def csrf_digest(tx: Tx, session_id: str) -> str | None:
-    """The digest that a form's token of this session must have."""
-    row = tx.find(select(SESSIONS.c.csrf_digest).where(SESSIONS.c.id == session_id))
-    return None if row is None else row["csrf_digest"]
-
-
 def revoke_session(tx: Tx, session_id: str) -> None:
     """End a session; an ended one keeps its time."""
     statement = update(SESSIONS).where(SESSIONS.c.id == session_id, SESSIONS.c.revoked_at.is_(None))

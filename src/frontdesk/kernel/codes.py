@@ -111,6 +111,13 @@ _PROBLEM_ROWS: Final = (
     ("user_unknown", Kind.FORBIDDEN, _N, "This identity has no account here.", "该身份在此没有账户。"),
     ("host_not_allowed", Kind.FORBIDDEN, _N, "This host name is not served here.", "此主机名不在服务范围内。"),
     ("origin_not_allowed", Kind.FORBIDDEN, _N, "This origin may not send writes.", "该来源不允许写入。"),
+    (
+        "csrf_token_invalid",
+        Kind.FORBIDDEN,
+        _N,
+        "The form's token is missing or not this session's; load the page again.",
+        "表单令牌缺失或不属于此会话，请重新加载页面。",
+    ),
     ("route_not_found", Kind.ABSENT, _N, "There is nothing at this address.", "此地址没有内容。"),
     ("method_not_allowed", Kind.METHOD, _N, "This address does not take that method.", "此地址不支持该方法。"),
     ("user_not_found", Kind.ABSENT, _N, "No such user.", "没有该用户。"),
@@ -210,7 +217,13 @@ _PROBLEM_ROWS: Final = (
     ("callback_not_accepted", Kind.REFUSED, _S, "The push was not accepted.", "推送未被接受。"),
     ("internal_error", Kind.REFUSED, _S, "Something went wrong here; nothing more is said.", "服务内部出错。"),
     ("runner_failed", Kind.UPSTREAM, _N, "The answer could not be made.", "未能生成回答。"),
-    ("unavailable", Kind.UNAVAILABLE, _S, "The database is busy; nothing was done.", "数据库繁忙，未执行任何操作。"),
+    (
+        "unavailable",
+        Kind.UNAVAILABLE,
+        _S,
+        "The database is busy or the sign-in service does not answer; nothing was done.",
+        "数据库繁忙或登录服务无响应，未执行任何操作。",
+    ),
     ("credential_unavailable", Kind.UNAVAILABLE, _A, "A secret this needs cannot be read.", "所需凭据无法读取。"),
     (
         "verification_material_unavailable",

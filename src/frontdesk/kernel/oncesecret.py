@@ -23,6 +23,12 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8")).hexdigest()
 
 
+def derived_token(secret: str, purpose: str) -> str:
+    """A second secret that whoever holds the first can make again, and that does not give the first away."""
+    mac = hmac.new(secret.encode("utf-8"), purpose.encode("utf-8"), hashlib.sha256)
+    return base64.urlsafe_b64encode(mac.digest()).decode("ascii").rstrip("=")
+
+
 def new_claim(entropy: Entropy) -> str:
     """An artifact claim, `fdc_` + 32 base64url characters (192 random bits)."""
     return "fdc_" + base64.urlsafe_b64encode(entropy.token_bytes(24)).decode("ascii")

@@ -268,7 +268,14 @@ def _spy_on_the_gate(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return call
 
     for module in [module for name, module in sys.modules.items() if name.startswith("frontdesk.")]:
-        for name in ("require_gate", "passes_gate", "require_project", "require_platform_admin", "hidden_project_ids"):
+        for name in (
+            "require_behind",
+            "require_gate",
+            "passes_gate",
+            "require_project",
+            "require_platform_admin",
+            "hidden_project_ids",
+        ):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     return calls

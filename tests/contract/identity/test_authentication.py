@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from frontdesk.app.schema import METADATA
 from frontdesk.identity.authentication import BootstrapUserAbsent, authenticate, ensure_bootstrap_user, touch
 from frontdesk.identity.model import NewSession
-from frontdesk.identity.sessions import create_session, csrf_matches, end_session, find_login
+from frontdesk.identity.sessions import create_session, csrf_matches, csrf_token_of, end_session, find_login
 from frontdesk.identity.tokens import create_token
 from frontdesk.identity.users import set_password, update_user
 from frontdesk.kernel.clock import DAY, HOUR, MINUTE, ManualClock
@@ -83,8 +83,10 @@ async def test_an_ended_session_and_one_of_a_disabled_user_are_refused_at_once(w
     database = world.database
     session = await new_session(world)
     actor = await database.read(lambda tx: authenticate(tx, session.token))
-    assert await database.read(lambda tx: csrf_matches(tx, actor, session.csrf_token))
-    assert not await database.read(lambda tx: csrf_matches(tx, actor, session.csrf_token + "x"))
+    assert csrf_matches(actor, session.csrf_token)
+    assert session.csrf_token == csrf_token_of(session.token)
+    assert not csrf_matches(actor, session.csrf_token + "x")
+    assert not csrf_matches(world.owner, session.csrf_token)
     stored = repr([dict(row) for row in await database.read(lambda tx: tx.rows(sa.select(_sessions())))])
     assert session.token[4:] not in stored
     assert session.csrf_token not in stored

@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 
 from frontdesk.api.application import create_api
 from frontdesk.api.services import Policy, Services
 from frontdesk.api.threads import ThreadPool
 from frontdesk.app.routes import ROUTES
+from frontdesk.app.schema import METADATA
 from frontdesk.identity.passwords import hash_password
 from frontdesk.identity.users import set_password
 from frontdesk.kernel.clock import MINUTE, ManualClock
@@ -30,6 +32,7 @@ READ, CONFIGURE, MEMBERS, PLATFORM = (
     "members.manage",
     "platform administrator",
 )
+MEMBERS_OR_PLATFORM = "members.manage or platform administrator (+admins.manage for admins)"
 WORKSPACE = "/workspaces/{workspace_id}"
 PROJECT = WORKSPACE + "/projects/{project_id}"
 # desk.md 4.1, written out: method, path, right, status, gate.
@@ -48,9 +51,9 @@ TABLE = {
     "identity.workspaces.create": ("POST", "/workspaces", PLATFORM, 201, False),
     "identity.workspaces.update": ("PATCH", WORKSPACE, MEMBERS, 200, False),
     "identity.members.list": ("GET", WORKSPACE + "/members", READ, 200, False),
-    "identity.members.add": ("POST", WORKSPACE + "/members", MEMBERS, 201, False),
-    "identity.members.update": ("PATCH", WORKSPACE + "/members/{member_id}", MEMBERS, 200, False),
-    "identity.members.remove": ("DELETE", WORKSPACE + "/members/{member_id}", MEMBERS, 204, False),
+    "identity.members.add": ("POST", WORKSPACE + "/members", MEMBERS_OR_PLATFORM, 201, False),
+    "identity.members.update": ("PATCH", WORKSPACE + "/members/{member_id}", MEMBERS_OR_PLATFORM, 200, False),
+    "identity.members.remove": ("DELETE", WORKSPACE + "/members/{member_id}", MEMBERS_OR_PLATFORM, 204, False),
     "identity.projects.list": ("GET", WORKSPACE + "/projects", READ, 200, False),
     "identity.projects.create": ("POST", WORKSPACE + "/projects", CONFIGURE, 201, False),
     "identity.projects.get": ("GET", PROJECT, READ, 200, True),
@@ -143,6 +146,55 @@ async def test_a_person_logs_in_looks_at_themselves_and_logs_out(client: Client)
         assert ok(await owner.patch("/me", json={"locale": None}))["user"]["locale"] is None
         ok(await owner.delete("/session"), 204)
         assert problem(await owner.get("/me")) == (401, "unauthenticated")
+
+
+async def test_a_browser_logs_in_writes_and_logs_out_by_its_cookie(client: Client, world: World) -> None:
+    """The session is in an HttpOnly cookie alone; its writes carry the form token; its end takes the cookie back."""
+    body = {"username": "owner", "password": PASSWORD, "cookie": True}
+    home = {"Origin": "http://localhost"}
+    before = await _sessions(world)
+    async with client() as browser:
+        for elsewhere in ({}, {"Origin": "http://evil.example"}):
+            assert problem(await browser.post("/session", json=body, headers=elsewhere)) == (403, "origin_not_allowed")
+        assert problem(await browser.post("/session", json={**body, "cookie": "yes"}, headers=home))[0] == 422
+        assert await _sessions(world) == before
+        answer = await browser.post("/session", json=body, headers=home)
+        made = ok(answer, 201)
+        assert set(made) == {"csrf_token", "expires_at"}
+        cookie = answer.headers["set-cookie"]
+        token = cookie.partition("=")[2].partition(";")[0]
+        assert token.startswith("fdu_")
+        assert cookie == f"frontdesk_session={token}; Path=/; Max-Age=604800; HttpOnly; SameSite=Lax"
+        assert token not in answer.text
+        (row,) = [each for each in await _sessions(world) if each not in before]
+        assert made["csrf_token"] not in repr(row)
+        assert token[4:] not in repr(row)
+
+        assert ok(await browser.get("/me"))["auth_method"] == "local"  # the client keeps cookies as a browser does
+        change = {"display_name": "Ada"}
+        assert problem(await browser.patch("/me", json=change)) == (403, "origin_not_allowed")
+        assert problem(await browser.patch("/me", json=change, headers=home)) == (403, "csrf_token_invalid")
+        other = ok(await browser.post("/session", json={**body, "cookie": True}, headers=home), 201)["csrf_token"]
+        assert other != made["csrf_token"]
+        stale = {**home, "X-CSRF-Token": made["csrf_token"]}
+        assert problem(await browser.patch("/me", json=change, headers=stale)) == (403, "csrf_token_invalid")
+        writing = {**home, "X-CSRF-Token": other}
+        assert ok(await browser.patch("/me", json=change, headers=writing))["user"]["display_name"] == "Ada"
+        assert problem(await browser.delete("/session", headers=home)) == (403, "csrf_token_invalid")
+        ended = await browser.delete("/session", headers=writing)
+        ok(ended, 204)
+        assert ended.headers["set-cookie"].startswith("frontdesk_session=; Path=/; Max-Age=0")
+        assert problem(await browser.get("/me")) == (401, "unauthenticated")
+    async with client(token) as bearer:
+        assert ok(await bearer.get("/me"))["auth_method"] == "local"  # the first session, by its bearer
+        ended = await bearer.delete("/session")
+        assert (ended.status_code, "set-cookie" in ended.headers) == (204, False)
+
+
+async def _sessions(world: World) -> list[dict[str, Any]]:
+    table = METADATA.tables["console_sessions"]
+    rows = await world.database.read(lambda tx: tx.rows(sa.select(table).order_by(table.c.id)))
+    return [dict(row) for row in rows]
 
 
 async def test_tokens_over_http(client: Client, clock: ManualClock) -> None:

@@ -43,6 +43,12 @@ TABLE: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     "bootstrap_token": ("", ("", "x" * 32), ("x" * 31, "x")),
     "metrics_token": ("", ("", "x"), ()),
     "simulator_token": ("", ("", "x"), ()),
+    # Each alone: none of them means anything without an issuer, nor an issuer without who is to come.
+    "oidc_issuer": ("", ("",), ("https://id.example.org", "http://id.example.org")),
+    "oidc_audience": ("", ("",), ("frontdesk", "x" * 256)),
+    "oidc_client_id": ("", ("",), ("frontdesk", "x" * 256)),
+    "oidc_client_secret": ("", ("",), ("a secret", "x" * 4097)),
+    "oidc_provision": (False, ("false",), ("true", "", "perhaps")),
     "reply_enabled": (False, ("true", "false", "1", "0"), ("", "2", "perhaps")),
     "artifact_enabled": (False, ("true", "false"), ("", "perhaps")),
     "failure_notices": (True, ("true", "false"), ("", "perhaps")),
@@ -224,3 +230,66 @@ def test_places_are_derived_where_no_setting_names_them(tmp_path: Path) -> None:
     assert [is_loopback(host) for host in ("localhost", "[::1]", "127.1.2.3", "0.0.0.0", "localhost.evil")] == [
         True, True, True, False, False,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "https://id.example.org",
+        "https://id.example.org/",
+        "https://id.example.org:8443/realms/desk",
+        "http://127.0.0.1:9",
+        "http://[::1]:9/x",
+        "http://localhost:9",
+        "https://" + "x" * 240,
+    ],
+)
+def test_an_issuer_and_who_comes_from_it(issuer: str, tmp_path: Path) -> None:
+    for more in (
+        {"oidc_audience": "frontdesk"},
+        {"oidc_client_id": "desk", "oidc_client_secret": "s"},
+        {"oidc_audience": "frontdesk", "oidc_provision": "true"},
+    ):
+        assert load(tmp_path, oidc_issuer=issuer, **more).oidc_issuer == issuer
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "http://id.example.org",
+        "http://localhost.example.org",
+        "https://id.example.org?tenant=1",
+        "https://id.example.org/#x",
+        "https://user@id.example.org",
+        "https://id.example.org:0",
+        "https://id.example.org:",
+        "https:// id.example.org",
+        "ftp://id.example.org",
+        "id.example.org",
+        "https://é.example.org",
+        "https://" + "x" * 250,
+    ],
+)
+def test_what_is_no_issuer(issuer: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="oidc_issuer must be") as caught:
+        load(tmp_path, oidc_issuer=issuer, oidc_audience="frontdesk")
+    assert issuer not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oidc_issuer": "https://id.example.org"}, "oidc_issuer needs"),
+        ({"oidc_issuer": "https://x", "oidc_audience": "a", "oidc_client_secret": "s"}, "needs oidc_client_id"),
+        ({"oidc_provision": "true"}, "oidc_provision needs oidc_issuer"),
+    ],
+)
+def test_half_an_oidc_configuration_refuses_to_start(given: dict[str, str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load(tmp_path, **given)
+
+
+def test_the_client_secret_is_no_line_of_the_toml_file(tmp_path: Path) -> None:
+    (tmp_path / "frontdesk.toml").write_text('oidc_client_secret = "s"\n')
+    with pytest.raises(SettingsError, match=r"oidc_client_secret belongs in secrets\.env"):
+        load(tmp_path)

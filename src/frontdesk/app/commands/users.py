@@ -12,6 +12,7 @@ import click
 from frontdesk.app.commands.options import data_option, fail, folder, plain_failures, settings_of
 from frontdesk.app.installing import open_migrated
 from frontdesk.identity import local_actor, set_password
+from frontdesk.identity.oidc import add_person
 from frontdesk.identity.passwords import hash_password
 from frontdesk.identity.tokens import create_token
 from frontdesk.kernel.errors import Problem
@@ -58,6 +59,23 @@ def password(name: str, data: str | None) -> None:
     hashed = hash_password(clear, SystemEntropy())
     _write(data, lambda tx: set_password(tx, name, hashed))
     click.echo(f"Password of {name} is set; its sessions have ended.")
+
+
+@user.command("oidc")
+@click.argument("subject")
+@click.option("--name", "display_name", required=True, help="Name to show.")
+@click.option("--email", help="Address; members can be added by it.")
+@data_option
+@plain_failures
+def oidc(subject: str, display_name: str, email: str | None, data: str | None) -> None:
+    """Let the issuer's SUBJECT (its `sub`) sign in: make their user, before they first come."""
+    issuer = settings_of(folder(data)).oidc_issuer
+    if not issuer:
+        fail("oidc_issuer is not set")
+    who, made = _write(data, lambda tx: add_person(tx, issuer, subject, display_name=display_name, email=email))
+    if not made:
+        fail(f"{who.id} is this person already{', and disabled' if who.disabled else ''}; nothing was changed")
+    click.echo(f"{who.id} may sign in; add them to a workspace with `frontdesk identity members add`.")
 
 
 @click.group()

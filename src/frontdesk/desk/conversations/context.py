@@ -43,7 +43,7 @@ def normalise_context(raw: Mapping[str, Any]) -> dict[str, str]:
             raise Problem("conversation_context_invalid")
         if value is None:
             continue
-        if not isinstance(value, str) or not 1 <= len(value) <= CONTEXT_VALUE_CHARS_MAX or not _storable(value):
+        if not isinstance(value, str) or not 1 <= len(value) <= CONTEXT_VALUE_CHARS_MAX or not storable(value):
             raise Problem("conversation_context_invalid")
         context[key] = value
     if "source_id" in context and "project_id" in context:
@@ -60,6 +60,7 @@ def context_hash(context: Mapping[str, str]) -> str:
     return canonical_digest({"schema": "conversation-context-v1", "context": dict(context)})
 
 
-def _storable(value: str) -> bool:
+def storable(value: str) -> bool:
+    """Whether a text can name anything in a database."""
     # A lone surrogate has no UTF-8 form and NUL no place in PostgreSQL's text: neither names anything that exists.
     return "\x00" not in value and not any(0xD800 <= ord(character) <= 0xDFFF for character in value)

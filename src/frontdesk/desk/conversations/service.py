@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from frontdesk.desk.conversations import store
-from frontdesk.desk.conversations.context import RunFinder, context_hash, normalise_context
+from frontdesk.desk.conversations.context import RunFinder, context_hash, normalise_context, storable
 from frontdesk.desk.conversations.model import Conversation, Turn
-from frontdesk.identity import hidden_project_ids, read_scope, record_event, require, require_gate
+from frontdesk.identity import (
+    find_project,
+    hidden_project_ids,
+    read_scope,
+    record_event,
+    require,
+    require_behind,
+)
 from frontdesk.identity.model import Actor, Right
 from frontdesk.kernel.errors import Problem
 from frontdesk.storage.tx import Tx
@@ -30,8 +37,8 @@ def create_conversation(
     Raises `conversation_context_invalid`, `project_not_found`, `workflow_not_found`, `run_not_found`, and the refusals
     of rights and gate.
     """
-    require(tx, actor, workspace_id, Right.READ)
-    normalised = _proven_context(tx, actor, workspace_id, context, find_run)
+    _require_project_named(tx, actor, workspace_id, context)
+    normalised = _proven_context(tx, workspace_id, context, find_run)
     conversation = store.insert_conversation(
         tx,
         {
@@ -79,12 +86,13 @@ def get_conversation(
 
     Raises `conversation_not_found` for an absent one, one of another workspace and one of another person alike.
     """
-    require(tx, actor, workspace_id, Right.READ, *rights)
-    conversation = store.find_conversation(tx, conversation_id, lock=lock)
-    if conversation is None or conversation.workspace_id != workspace_id or conversation.owner_user_id != actor.user_id:
+    found = store.find_conversation(tx, conversation_id, lock=lock)
+    if found is not None and (found.workspace_id != workspace_id or found.owner_user_id != actor.user_id):
+        found = None
+    require_behind(tx, actor, workspace_id, None if found is None else found.project_id, Right.READ, *rights)
+    if found is None:
         raise Problem("conversation_not_found")
-    require_gate(tx, actor, conversation.project_id)
-    return conversation
+    return found
 
 
 def update_conversation(
@@ -107,7 +115,8 @@ def update_conversation(
         raise Problem("conversation_closed")
     changed: Conversation | None = conversation
     if context is not None:
-        columns = _context_columns(_proven_context(tx, actor, workspace_id, context, find_run))
+        _require_project_named(tx, actor, workspace_id, context)
+        columns = _context_columns(_proven_context(tx, workspace_id, context, find_run))
         if columns["context_hash"] != conversation.context_hash:
             changed = store.move_conversation(tx, conversation_id, columns)
             if changed is not None:
@@ -164,12 +173,16 @@ def context_holds(tx: Tx, conversation: Conversation, find_run: RunFinder) -> bo
     return context_hash(context) == conversation.context_hash
 
 
-def _proven_context(
-    tx: Tx, actor: Actor, workspace_id: str, raw: Mapping[str, Any], find_run: RunFinder
-) -> dict[str, str]:
+def _require_project_named(tx: Tx, actor: Actor, workspace_id: str, raw: Mapping[str, Any]) -> None:
+    """READ behind the gate of the project that a context names, before anything of that context is looked at."""
+    named = raw.get("project_id")
+    project = find_project(tx, workspace_id, named) if isinstance(named, str) and storable(named) else None
+    require_behind(tx, actor, workspace_id, project, Right.READ)
+
+
+def _proven_context(tx: Tx, workspace_id: str, raw: Mapping[str, Any], find_run: RunFinder) -> dict[str, str]:
     context = normalise_context(raw)
     _prove_scope(tx, workspace_id, context, find_run)
-    require_gate(tx, actor, context.get("project_id"))
     return context
 
 

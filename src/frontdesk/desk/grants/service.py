@@ -17,11 +17,11 @@ from frontdesk.identity import (
     find_project,
     list_events_of_grant,
     record_event,
-    require,
-    require_gate,
+    require_behind,
+    require_project,
     set_access_row,
 )
-from frontdesk.identity.model import Actor, Event, Project, Right
+from frontdesk.identity.model import Actor, Event, Membership, Project, Right
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.errors import Problem
@@ -67,8 +67,7 @@ def create(
 
     Raises the problems of desk.md 4.4, and `CreateRaced` where another session was first.
     """
-    require(tx, actor, command.workspace_id, Right.READ, Right.EXPORT)
-    _project(tx, actor, command.workspace_id, command.project_id)
+    require_project(tx, actor, command.workspace_id, command.project_id, Right.READ, Right.EXPORT, share=True)
     replay = _replay(tx, actor, command, keyring, channels)
     if replay is not None:
         return replay
@@ -120,8 +119,7 @@ def resolve_race(tx: Tx, actor: Actor, command: CreateGrant, *, keyring: KeyRing
 
     Authorises anew, as every transaction does. Raises as `create`.
     """
-    require(tx, actor, command.workspace_id, Right.READ, Right.EXPORT)
-    _project(tx, actor, command.workspace_id, command.project_id)
+    require_project(tx, actor, command.workspace_id, command.project_id, Right.READ, Right.EXPORT, share=True)
     replay = _replay(tx, actor, command, keyring, channels)
     if replay is not None:
         return replay
@@ -137,13 +135,6 @@ def _replay(tx: Tx, actor: Actor, command: CreateGrant, keyring: KeyRing, channe
     if row["create_request_hash"] != command.hash:
         raise Problem("idempotency_key_reused")
     return replace(_view(tx, grant_of(row), keyring, channels), created=False)
-
-
-def _project(tx: Tx, actor: Actor, workspace_id: str, project_id: str) -> None:
-    project = find_project(tx, workspace_id, project_id, share=True)
-    if project is None:
-        raise Problem("project_not_found")
-    require_gate(tx, actor, project)
 
 
 def _parts(
@@ -216,12 +207,17 @@ def _view(tx: Tx, grant: ReplyGrant, keyring: KeyRing, channels: Channels) -> Gr
     return GrantView(grant, grant.status_at(tx.now), activation.status if activation else None, reason)
 
 
-def _own(tx: Tx, actor: Actor, workspace_id: str, project_id: str, grant_id: str, *, lock: bool = False) -> ReplyGrant:
-    require(tx, actor, workspace_id, Right.READ)
+def _require_project_of_grant(tx: Tx, actor: Actor, workspace_id: str, project_id: str) -> Membership:
+    """READ behind the gate; an absent project reads as an absent grant."""
     project = find_project(tx, workspace_id, project_id)
+    member = require_behind(tx, actor, workspace_id, project, Right.READ)
     if project is None:
         raise Problem("reply_grant_not_found")
-    require_gate(tx, actor, project)
+    return member
+
+
+def _own(tx: Tx, actor: Actor, workspace_id: str, project_id: str, grant_id: str, *, lock: bool = False) -> ReplyGrant:
+    _require_project_of_grant(tx, actor, workspace_id, project_id)
     row = store.find(tx, grant_id, lock=lock)
     if row is None or row["workspace"] != workspace_id or row["project"] != project_id:
         raise Problem("reply_grant_not_found")
@@ -250,8 +246,7 @@ def list_grants(
     channels: Channels,
 ) -> tuple[list[GrantView], tuple[int, str] | None]:
     """Own grants of one own conversation, newest first; nothing is re-activated by reading."""
-    require(tx, actor, workspace_id, Right.READ)
-    _project(tx, actor, workspace_id, project_id)
+    require_project(tx, actor, workspace_id, project_id, Right.READ, share=True)
     conversation = conversations.find_conversation(tx, conversation_id)
     if conversation is None or conversation.workspace_id != workspace_id or conversation.owner_user_id != actor.user_id:
         raise Problem("conversation_not_found")
@@ -300,11 +295,7 @@ def set_project_access(
     Turning to `administrators` with active grants must say keep or revoke (`active_reply_grants_required`); the
     revocations are in this commit.
     """
-    require(tx, actor, workspace_id, Right.CONFIGURE)
-    project = find_project(tx, workspace_id, project_id, lock=True)
-    if project is None:
-        raise Problem("project_not_found")
-    require_gate(tx, actor, project)
+    _, project = require_project(tx, actor, workspace_id, project_id, Right.CONFIGURE, lock=True)
     if access == "administrators" and project.access != "administrators":
         while grants := store.active_of_project(tx, project_id, limits.SCAN_PAGE):
             living = [row for row in grants if row["expires_at"] > tx.now]
@@ -344,11 +335,7 @@ def timeline(
     after: tuple[int, str] | None,
 ) -> tuple[list[Event], tuple[int, str] | None]:
     """Content-free events of one grant, newest first: for its owner, or for who works the inbox."""
-    member = require(tx, actor, workspace_id, Right.READ)
-    project = find_project(tx, workspace_id, project_id)
-    if project is None:
-        raise Problem("reply_grant_not_found")
-    require_gate(tx, actor, project)
+    member = _require_project_of_grant(tx, actor, workspace_id, project_id)
     row = store.find(tx, grant_id)
     if row is None or row["workspace"] != workspace_id or row["project"] != project_id:
         raise Problem("reply_grant_not_found")

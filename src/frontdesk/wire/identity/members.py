@@ -44,7 +44,7 @@ class MemberRead(Response):
 
 _LIST = W + "/members"
 _ONE = _LIST + "/{member_id}"
-_RIGHT = "members.manage"
+_RIGHT = "members.manage or platform administrator (+admins.manage for admins)"
 
 OPERATIONS = (
     Operation(
