@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -149,6 +150,8 @@ class Gate:
             if scope["scrape"]:
                 return
         scope["actor"] = await self._authenticate(bearer)
+        # For an answer that lasts: who was let in once may not be let in any more.
+        scope["reauthenticate"] = partial(self._authenticate, bearer)
         scope["by_cookie"] = by_cookie
         if by_cookie and scope["method"] not in _SAFE and not _same_site(scope):
             raise Problem("origin_not_allowed")

@@ -96,6 +96,7 @@ class SqliteDatabase:
         wake: Wake | None = None,
         inline: bool = False,
         on_commit: Callable[[], None] | None = None,
+        on_group: Callable[[int], None] | None = None,
     ) -> None:
         self._clock = clock
         self._entropy = entropy
@@ -103,6 +104,7 @@ class SqliteDatabase:
         self._deadlines = Deadlines()
         self._inline = inline
         self._on_commit = on_commit
+        self._on_group = on_group
         self._engine = sqlite_engine(path, pooled=True)
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: Connection | None = None
@@ -225,6 +227,8 @@ class SqliteDatabase:
             return
         self.commits += 1
         self.grouped += len(jobs)
+        if self._on_group is not None:
+            self._on_group(len(jobs))
 
     def _savepoint(self, connection: Connection, driver: sqlite3.Connection, job: Job) -> None:
         tx = Tx(connection, self._clock.now_us(), self._entropy)

@@ -15,8 +15,9 @@ from frontdesk.desk.connections.channel import Ignored, Inbound, InboundMessage,
 from frontdesk.desk.connections.model import Binding, Installation
 from frontdesk.desk.grants.model import ReplyGrant
 from frontdesk.desk.inbox import store
+from frontdesk.desk.inbox.endings import record_receipt
 from frontdesk.desk.inbox.intent import BINDING_TEXT, CLAIM_TEXT, NOT_KEPT, Intent, detect
-from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged
+from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged, receipt_of
 from frontdesk.desk.inbox.reading import Around, read_around
 from frontdesk.kernel import limits
 from frontdesk.storage.tx import Tx
@@ -33,6 +34,7 @@ class _Decision:
     binding: Binding | None = None
     grant: ReplyGrant | None = None
     arrival: int | None = None
+    refused_by: ReplyGrant | None = None  # the grant it was aimed at, by the person of that grant
 
 
 def receive(
@@ -71,6 +73,8 @@ def receive(
         return _known(raced, event)
     if decision.status == "received":
         tx.wake("receipts")
+    if decision.refused_by is not None:
+        _record_refusal(tx, receipt_id, decision.refused_by)
     outcome = "accepted" if decision.status == "received" else decision.status
     return Received(outcome, receipt_id, decision.code, True)
 
@@ -109,6 +113,7 @@ def _recall(tx: Tx, installation: Installation, event: Recall) -> Received:
     moved = store.move(tx, "recall", row["id"], values=values)
     if moved is None:
         return Received("known", row["id"], None, False)
+    record_receipt(tx, receipt_of(moved))
     if moved["reply_grant"] is not None and store.make_next_due(tx, moved["reply_grant"]):
         tx.wake("receipts")
     return Received("recalled", row["id"], "message_recalled", True)
@@ -177,11 +182,11 @@ def _reply(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) ->
     if binding is None or binding.chat_id != message.chat_id:
         return _Decision("reply", "rejected", "principal_not_bound", NOT_KEPT)
     grant, code = _target(tx, around, binding, message, unaddressed)
-    if grant is None:
-        return _Decision("reply", "rejected", code, NOT_KEPT, binding=binding)
+    if code is not None or grant is None:
+        return _Decision("reply", "rejected", code, NOT_KEPT, binding=binding, refused_by=grant)
     waiting, newest = store.open_of_grant(tx, grant.id)
     if waiting >= limits.INBOX_PENDING_MAX_PER_GRANT:
-        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=binding)
+        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=binding, refused_by=grant)
     # Under the grant's lock arrival is strictly rising, whatever the clocks of the receiving processes say (DESK-294).
     arrival = max(tx.now, newest + 1)
     return _Decision("reply", "received", None, message.text, binding=binding, grant=grant, arrival=arrival)
@@ -190,7 +195,10 @@ def _reply(tx: Tx, around: Around, message: InboundMessage, unaddressed: str) ->
 def _target(
     tx: Tx, around: Around, binding: Binding, message: InboundMessage, unaddressed: str
 ) -> tuple[ReplyGrant | None, str | None]:
-    """The grant a message aims at, or the code that says nothing of what exists (desk.md 6.3)."""
+    """The grant a message aims at, or the code that says nothing of what exists (desk.md 6.3).
+
+    With a code the grant is one of this very chat and person that does not take it, for its timeline.
+    """
     if not message.parent_id and not message.root_id:
         if unaddressed != "only_grant":
             return None, "reply_target_required"
@@ -204,11 +212,17 @@ def _target(
     if not target.valid or target.chat_id != message.chat_id:
         return None, "reply_grant_unavailable"
     grant = grants.find_grant(tx, target.reply_grant_id, lock=True)
-    if grant is None or grant.status_at(tx.now) != "active" or grant.binding_id != binding.id:
+    if grant is None or grant.binding_id != binding.id or grant.chat_id != message.chat_id:
         return None, "reply_grant_unavailable"
-    if grant.binding_revision != binding.revision or grant.chat_id != message.chat_id:
-        return None, "reply_grant_unavailable"
+    if grant.status_at(tx.now) != "active" or grant.binding_revision != binding.revision:
+        return grant, "reply_grant_unavailable"
     return grant, None
+
+
+def _record_refusal(tx: Tx, receipt_id: str, grant: ReplyGrant) -> None:
+    row = store.find(tx, receipt_id)
+    if row is not None:
+        record_receipt(tx, receipt_of(row), grant.id)
 
 
 def _values(

@@ -7,6 +7,7 @@ leads back to another try. The steps that use the network live in `desk/sending`
 """
 
 from frontdesk.desk.outbox import templates
+from frontdesk.desk.outbox.machine import WAITING
 from frontdesk.desk.outbox.model import REPLIES, Delivery, Payload
 from frontdesk.desk.outbox.neutral import neutralise
 from frontdesk.desk.outbox.service import (
@@ -16,7 +17,6 @@ from frontdesk.desk.outbox.service import (
     claim,
     confirm,
     connect_failed,
-    count_deliveries,
     due,
     expire,
     expire_aged,
@@ -43,19 +43,22 @@ from frontdesk.desk.outbox.service import (
     target_of,
 )
 from frontdesk.desk.outbox.snapshot import answer_payload, take_snapshot, text_payload
+from frontdesk.desk.outbox.upkeep import acknowledge, census, list_dead, purge, purgeable
 
 __all__ = [
     "REPLIES",
+    "WAITING",
     "Delivery",
     "Payload",
     "Slot",
     "Target",
+    "acknowledge",
     "answer_payload",
     "begin",
+    "census",
     "claim",
     "confirm",
     "connect_failed",
-    "count_deliveries",
     "due",
     "expire",
     "expire_aged",
@@ -67,6 +70,7 @@ __all__ = [
     "forbid",
     "get",
     "has_unproven_twin",
+    "list_dead",
     "list_deliveries",
     "lose",
     "neutralise",
@@ -74,6 +78,8 @@ __all__ = [
     "note_read_back",
     "postpone",
     "prepared_targets",
+    "purge",
+    "purgeable",
     "refuse",
     "refused_by_provider",
     "reserve_slot",
