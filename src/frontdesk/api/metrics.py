@@ -52,6 +52,7 @@ class Metrics:
         self._leases = self._counter("lease_losses", "Work dropped because its lease was no longer ours.", "thing")
         self._retries = self._counter("retries", "Attempts after the first.", "thing")
         self._pacing = self._counter("pacing_waits", "Sends that waited for their chat's slot.", "channel")
+        self._purged = self._counter("purged_rows", "Rows whose content retention cleared.", "thing")
         self._ignored = self._counter("ignored_events", "Verified events the desk keeps no row of.", "reason")
         self._commits = Histogram(
             "frontdesk_group_commit_size",
@@ -87,6 +88,10 @@ class Metrics:
     def pacing_wait(self, channel: str) -> None:
         """A send waited for its chat."""
         self._pacing.labels(channel).inc()
+
+    def purged(self, thing: str, rows: int) -> None:
+        """Retention cleared the content of so many receipts or deliveries."""
+        self._purged.labels(thing).inc(rows)
 
     def ignored_event(self, reason: str) -> None:
         """A verified event was acknowledged and counted, without a row."""

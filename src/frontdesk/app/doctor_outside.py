@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx2
 
 from frontdesk.api.threads import ThreadPool
+from frontdesk.app.doctor_restored import strange_messages
 from frontdesk.app.finding import OK, Finding, note, ok, wrong
 from frontdesk.app.serving import StartRefused, listening_socket
 from frontdesk.app.settings import Settings, is_loopback, public_url
@@ -28,6 +29,7 @@ from frontdesk.desk.connections.model import Installation
 from frontdesk.kernel.clock import SystemClock, to_rfc3339
 from frontdesk.kernel.codes import PROBLEMS, ROW_CODES
 from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.storage.database import Database
 
 ASK_S: Final = 5.0
 PROBE_S: Final = 32.0  # two calls of the channel's own bound
@@ -41,7 +43,11 @@ _SECRET_FIELDS: Final = {
 
 
 async def examine(
-    settings: Settings, environment: Mapping[str, str], keyring: KeyRing, installations: Sequence[Installation]
+    settings: Settings,
+    environment: Mapping[str, str],
+    keyring: KeyRing,
+    installations: Sequence[Installation],
+    database: Database | None,
 ) -> AsyncIterator[Finding]:
     """Port, server, SDK, provider, then each active installation."""
     yield await _port(settings)
@@ -61,7 +67,7 @@ async def examine(
             settings.feishu_domain, settings.outbound_proxy or None, SystemClock(), pool
         )
         for installation in installations:
-            asked = _Asked(settings, environment, keyring, installation, channels.get(installation.channel))
+            asked = _Asked(settings, environment, keyring, installation, channels.get(installation.channel), database)
             try:
                 for finding in await asked.findings(reachable):
                     yield finding
@@ -193,7 +199,9 @@ class _Asked:
         keyring: KeyRing,
         installation: Installation,
         channel: Channel | None,
+        database: Database | None,
     ) -> None:
+        self._database = database
         self._settings = settings
         self._environment = environment
         self._keyring = keyring
@@ -217,6 +225,8 @@ class _Asked:
         else:
             found.append(note(self.name, "the provider was not asked for a token, see above"))
         found += self._history(report)
+        if report is not None and report.token == OK and report.bot_info == OK:
+            found += await self._lost(report)
         found.append(await asyncio.to_thread(self._exchanged))
         return found
 
@@ -265,6 +275,14 @@ class _Asked:
         if report is not None and report.token == OK:
             return [note(self.name, f"{said}; it is now")]
         return [wrong(self.name, said, "app_secret, feishu_domain (or outbound_proxy)", "see the lines above")]
+
+    async def _lost(self, report: ProbeReport) -> list[Finding]:
+        """Messages of the bot that this database does not know: it was restored, or another program uses the app."""
+        if self._database is None or self._channel is None:
+            return []
+        target = connections.installed_of(self._installation, self._channel, self._keyring)
+        bot = report.bot_open_id or self._installation.bot_open_id
+        return await strange_messages(self.name, self._database, self._channel, target, bot)
 
     def _exchanged(self) -> Finding:
         url, token = self._environment.get("FRONTDESK_URL"), self._environment.get("FRONTDESK_TOKEN")

@@ -150,6 +150,7 @@ class Process:
                 retried=self.metrics.retry,
                 wire=self.metrics.wire_request,
                 paced=self.metrics.pacing_wait,
+                purged=self.metrics.purged,
             ),
         )
 

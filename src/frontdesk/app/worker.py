@@ -50,6 +50,7 @@ class Watch:
     retried: Callable[[str], None] = lambda _thing: None
     wire: Callable[[str, str], None] = lambda _channel, _outcome: None
     paced: Callable[[str], None] = lambda _channel: None
+    purged: Callable[[str, int], None] = lambda _thing, _rows: None
 
 
 class Worker:
@@ -66,7 +67,7 @@ class Worker:
         failpoints: Failpoints,
         watch: Watch | None = None,
     ) -> None:
-        seen = watch or Watch()
+        seen = self._watch = watch or Watch()
         self._database = database
         self._parts = parts
         self._options = options
@@ -186,7 +187,9 @@ class Worker:
         if purged is None:
             return 1
         if purged.rows:
-            log.info("worker.purged", operation="worker.retention", count=purged.rows)
+            self._watch.purged("receipt", purged.receipts)
+            self._watch.purged("delivery", purged.deliveries)
+            log.info("worker.purged", operation="worker.retention")
         return 0
 
     async def _beat(self) -> int:

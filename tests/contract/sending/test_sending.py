@@ -104,13 +104,13 @@ async def test_connecting_is_not_sending(
         seen.append(now)
 
     desk.channel.on_connect = during_connect
-    await one_step(desk, on_wire=wire.append)
+    await one_step(desk, on_wire=lambda _channel, outcome: wire.append(outcome))
     assert seen == [("connecting", None)]
     assert (len(desk.channel.connected), len(desk.channel.uploaded), len(desk.channel.sent), wire) == (
         1,
         1,
         1,
-        ["Sent"],
+        ["sent"],
     )
 
     slow = await answered(desk, seat, "slow")
@@ -120,10 +120,10 @@ async def test_connecting_is_not_sending(
         await asyncio.Event().wait()
 
     desk.channel.on_connect = never
-    await one_step(desk, on_wire=wire.append)
+    await one_step(desk, on_wire=lambda _channel, outcome: wire.append(outcome))
     found = await again(desk, slow)
     assert (found["status"], found["error_code"]) == ("retryable_failed", "connect_failed")
-    assert (found["sending_at"], found["attempt_count"], wire, len(desk.channel.sent)) == (None, 1, ["Sent"], 1)
+    assert (found["sending_at"], found["attempt_count"], wire, len(desk.channel.sent)) == (None, 1, ["sent"], 1)
 
 
 async def long_answer(request: Any, cancel: Any) -> Answer:

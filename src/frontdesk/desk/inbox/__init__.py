@@ -19,6 +19,7 @@ from frontdesk.desk.inbox.service import (
     list_dead,
     list_receipts,
     lock_facts,
+    newest_arrival,
     purge,
     purgeable,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "list_dead",
     "list_receipts",
     "lock_facts",
+    "newest_arrival",
     "purge",
     "purgeable",
     "receive",

@@ -108,6 +108,11 @@ def census(workspace_id: str | None) -> Select[Any]:
     return store.census(workspace_id)
 
 
+def newest_arrival(tx: Tx) -> int | None:
+    """When the newest receipt was made, whoever asks; None where there is none."""
+    return store.newest_arrival(tx)
+
+
 def purgeable(tx: Tx, after: str, before: str, limit: int) -> tuple[list[str], str | None]:
     """Of the next `limit` receipts after an id: those to purge, and where to go on (None: nothing is left)."""
     rows = store.ids_between(tx, after, before, limit)

@@ -204,6 +204,12 @@ def acknowledge(tx: Tx, receipt_id: str, user_id: str, reason: str) -> RowMappin
     return tx.find(statement.returning(RECEIPTS))
 
 
+def newest_arrival(tx: Tx) -> int | None:
+    """When the newest receipt was made."""
+    row = tx.find(select(R.created_at).order_by(R.id.desc()).limit(1))
+    return row["created_at"] if row is not None else None
+
+
 def ids_between(tx: Tx, after: str, before: str, limit: int) -> Sequence[RowMapping]:
     """Id, state and purge of receipts in rising id order, which is the order of arrival."""
     return tx.rows(select(R.id, R.status, R.purged_at).where(R.id > after, R.id < before).order_by(R.id).limit(limit))

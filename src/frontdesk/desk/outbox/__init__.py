@@ -43,7 +43,16 @@ from frontdesk.desk.outbox.service import (
     target_of,
 )
 from frontdesk.desk.outbox.snapshot import answer_payload, take_snapshot, text_payload
-from frontdesk.desk.outbox.upkeep import acknowledge, census, list_dead, purge, purgeable
+from frontdesk.desk.outbox.upkeep import (
+    acknowledge,
+    census,
+    count_strange,
+    list_dead,
+    newest_birth,
+    newest_chats,
+    purge,
+    purgeable,
+)
 
 __all__ = [
     "REPLIES",
@@ -59,6 +68,7 @@ __all__ = [
     "claim",
     "confirm",
     "connect_failed",
+    "count_strange",
     "due",
     "expire",
     "expire_aged",
@@ -74,6 +84,8 @@ __all__ = [
     "list_deliveries",
     "lose",
     "neutralise",
+    "newest_birth",
+    "newest_chats",
     "not_sent",
     "note_read_back",
     "postpone",

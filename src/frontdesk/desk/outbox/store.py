@@ -225,6 +225,32 @@ def acknowledge(tx: Tx, delivery_id: str, user_id: str, reason: str) -> RowMappi
     return tx.find(statement.returning(DELIVERIES))
 
 
+def newest_birth(tx: Tx) -> int | None:
+    """When the newest delivery was made."""
+    row = tx.find(select(D.created_at).order_by(D.id.desc()).limit(1))
+    return row["created_at"] if row is not None else None
+
+
+def newest_chats(tx: Tx, installation_id: str, limit: int) -> Sequence[RowMapping]:
+    """The chats last written to, each with the birth of its newest delivery."""
+    newest = func.max(D.created_at).label("newest")
+    statement = select(D.chat_id, newest).where(D.installation == installation_id).group_by(D.chat_id)
+    return tx.rows(statement.order_by(newest.desc(), D.chat_id).limit(limit))
+
+
+def known_message_ids(tx: Tx, message_ids: Sequence[str]) -> Sequence[str]:
+    """Which of the provider's message ids any delivery holds."""
+    statement = select(D.provider_message_id).where(D.provider_message_id.in_(message_ids))
+    return [row["provider_message_id"] for row in tx.rows(statement)]
+
+
+def count_perhaps_sent(tx: Tx, chat_id: str) -> int:
+    """Deliveries of a chat that may have made a message and hold no id."""
+    perhaps = ("sending", "indeterminate", "settled_sent", "settled_not_sent")
+    conditions = (D.chat_id == chat_id, D.provider_message_id.is_(None), D.status.in_(perhaps))
+    return tx.count(select(func.count()).select_from(DELIVERIES).where(*conditions))
+
+
 def ids_between(tx: Tx, after: str, before: str, limit: int) -> Sequence[RowMapping]:
     """Id, state and purge of deliveries in rising id order, which is the order of their birth."""
     return tx.rows(select(D.id, D.status, D.purged_at).where(D.id > after, D.id < before).order_by(D.id).limit(limit))

@@ -73,6 +73,25 @@ def census(workspace_id: str | None) -> Select[Any]:
     return store.census(workspace_id)
 
 
+def newest_birth(tx: Tx) -> int | None:
+    """When the newest delivery was made, whoever asks; None where there is none."""
+    return store.newest_birth(tx)
+
+
+def newest_chats(tx: Tx, installation_id: str, limit: int) -> list[tuple[str, int]]:
+    """(chat, birth of its newest delivery) of the chats last written to; for the provider's history, never shown."""
+    return [(row["chat_id"], row["newest"]) for row in store.newest_chats(tx, installation_id, limit)]
+
+
+def count_strange(tx: Tx, chat_id: str, message_ids: Sequence[str]) -> int:
+    """How many of these messages of our bot no delivery can have made.
+
+    One that may have been sent and holds no id explains one of them, whichever.
+    """
+    unknown = len(set(message_ids)) - len(set(store.known_message_ids(tx, message_ids))) if message_ids else 0
+    return max(0, unknown - store.count_perhaps_sent(tx, chat_id)) if unknown else 0
+
+
 def purgeable(tx: Tx, after: str, before: str, limit: int) -> tuple[list[str], str | None]:
     """Of the next `limit` deliveries after an id: those to purge, and where to go on (None: nothing is left)."""
     rows = store.ids_between(tx, after, before, limit)

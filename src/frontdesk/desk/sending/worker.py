@@ -180,6 +180,7 @@ class DeliveryWorker:
             async with asyncio.timeout((limits.SEND_TIMEOUT_US + limits.CLOSE_TIMEOUT_US) / SECOND):
                 outcome = await channel.send(session, message)
         except asyncio.CancelledError:
+            self._on_wire(attempt.channel_key, _OUTCOMES[Unknown])
             await self._conclude(delivery, Unknown())
             raise
         except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
