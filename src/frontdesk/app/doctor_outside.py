@@ -67,7 +67,9 @@ async def examine(
             settings.feishu_domain, settings.outbound_proxy or None, SystemClock(), pool
         )
         for installation in installations:
-            asked = _Asked(settings, environment, keyring, installation, channels.get(installation.channel), database)
+            asked = _Asked(
+                settings, environment, keyring, installation, channels.get(installation.channel), database=database
+            )
             try:
                 for finding in await asked.findings(reachable):
                     yield finding
@@ -199,6 +201,7 @@ class _Asked:
         keyring: KeyRing,
         installation: Installation,
         channel: Channel | None,
+        *,
         database: Database | None,
     ) -> None:
         self._database = database

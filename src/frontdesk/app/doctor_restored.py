@@ -1,13 +1,14 @@
 """Whether this database may be a restored backup: what `frontdesk doctor` can honestly say of it.
 
 A restored database has forgotten what was received and sent after the backup, and does not know it. Two things show it:
-the provider's own history holds messages of our bot that no delivery here can have made; and, without the provider, work
-waits while nothing at all was written for a while. Neither proves a restore, so each line says what else it may be.
+the provider's own history holds messages of our bot that no delivery here can have made; and, without the provider,
+work waits while nothing was written for a while. Neither proves a restore, so each line says what else it may be.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -68,7 +69,7 @@ async def strange_messages(
         if not isinstance(history, Complete):
             continue
         ids = [item.message_id for item in history.items if item.sender_type != "user" and item.sender_id in bots]
-        found = await database.read(lambda tx, chat=chat_id, ids=ids: outbox.count_strange(tx, chat, ids))
+        found = await database.read(partial(outbox.count_strange, chat_id=chat_id, message_ids=ids))
         if found:
             strange, oldest = strange + found, min(oldest, since)
     if not strange:
