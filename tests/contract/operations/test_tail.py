@@ -124,7 +124,7 @@ async def test_a_clock_that_is_set_back_hides_nothing(desk: DeskWorld) -> None:
     """After the clock was set back new events have lower ids than shown ones, and are shown all the same."""
     tail = Tail(desk.home)
     await read(desk, tail)
-    desk.clock.advance(-600 * SECOND)
+    desk.clock.step(-600 * SECOND)
     await desk.write(_note, desk.home, "prj_back")
     assert "prj_back" in [event.id for event in await read(desk, tail)]
 
@@ -257,9 +257,7 @@ async def test_the_stream_and_polling_tell_the_same_and_the_right_is_asked_for_a
         for number in range(3):
             desk.clock.advance(2 * SECOND)
             await desk.write(_note, desk.home, f"prj_on_time_{number}")
-            await desk.database.write(
-                lambda tx, n=number: _at(tx, started + n * SECOND, desk.home, f"prj_late_{n}")  # type: ignore[misc]
-            )
+            await desk.write(_at, started + number * SECOND, desk.home, f"prj_late_{number}")
             await desk.work()
             await desk.send()
             await reader.next_round()
