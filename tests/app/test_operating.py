@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from frontdesk.app.example import Example
 from frontdesk.app.main import main
+from frontdesk.app.telemetry import configure_logging
 from tests.app.conftest import Running, Serve
 from tests.simulator.harness import Sim
 
@@ -22,6 +23,7 @@ BOUND_S = 60.0
 
 async def cli(running: Running, example: Example, *words: str) -> Result:
     """One typed command against the running server, on a thread as it would be in its own process."""
+    configure_logging("error")  # the server's own lines would come between: it lives in this process
     token = example.api.headers["Authorization"].removeprefix("Bearer ")
     environment = {"FRONTDESK_URL": running.address, "FRONTDESK_TOKEN": token}
     return await asyncio.to_thread(CliRunner().invoke, main, list(words), env=environment)

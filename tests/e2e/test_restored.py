@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.e2e import rig
 from tests.e2e.conftest import Copy
@@ -21,7 +22,7 @@ def back_up(house: House, shared: SharedPostgres | None) -> Callable[[], None]:
     """Keep the stopped house's database as it is now; the result puts it back."""
     if shared is not None:
         name = database_name("backup")
-        url = shared.create_database(name, template=house.database_url.rsplit("/", 1)[1].partition("?")[0])
+        url = shared.create_database(name, template=str(make_url(house.database_url).database))
 
         def use() -> None:
             house.database_url = url
@@ -55,7 +56,7 @@ async def test_a_restored_backup_sends_nothing_old_and_doctor_says_what_to_check
         waiting = await rig.say(example, "What is Frontdesk?", None)
         await server.ended()
         assert house.delivery_is(waiting, "pending")
-        assert "restored" not in await doctor(house)
+        assert "restored backup" not in await doctor(house)
         restore = back_up(house, shared)
 
         server = await house.serve()
@@ -63,7 +64,7 @@ async def test_a_restored_backup_sends_nothing_old_and_doctor_says_what_to_check
         forgotten = await rig.say(example, "And who may answer?", None)
         await house.answered(forgotten)
         assert await server.terminate() == 0
-        assert "restored" not in await doctor(house)
+        assert "restored backup" not in await doctor(house)
         wires = await house.wires()
 
         restore()

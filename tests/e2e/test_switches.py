@@ -18,9 +18,9 @@ async def pushed(house: House, text: str) -> tuple[str, dict[str, Any]]:
 
 
 async def test_off_disabled_and_revoked(copy_house: Copy) -> None:
-    """With answers off a message is received, waits, and is answered once after they are on. Under a disabled connection
-    it is rejected, also when the same is pushed again after the connection was enabled; a new one is answered. Under a
-    revoked one messages are rejected for good.
+    """With answers off a message is received, waits, and is answered once after they are on. Under a disabled
+    connection it is rejected, also when the same is pushed again after the connection was enabled; a new one is
+    answered. Under a revoked one messages are rejected for good.
     """
     async with copy_house() as house:
         example = house.example
