@@ -16,6 +16,7 @@ from tests.app.conftest import PASSWORD, Running, Serve
 from tests.simulator.harness import Sim
 
 BODIES: dict[str, dict[str, Any]] = {
+    "Acknowledge": {"ids": ["rcp_" + "0" * 32], "reason": "x"},
     "WorkspaceUpdate": {"name": "x"},
     "MemberAdd": {"user_id": "usr_" + "0" * 32, "role": "viewer"},
     "MemberUpdate": {"role": "viewer"},

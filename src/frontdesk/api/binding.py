@@ -85,7 +85,7 @@ def bind(router: APIRouter, operation: Operation, handler: Handler) -> None:
         summary=operation.summary,
         status_code=operation.success_status,
         response_model=operation.response,
-        response_class=Response if operation.response is None else _json_response_class(),
+        response_class=_response_class(operation),
         tags=[".".join(operation.id.split(".")[:2])],
         openapi_extra={"x-right": operation.right, "x-errors": list(operation.errors)},
         route_class_override=OperationRoute,
@@ -130,10 +130,15 @@ def _check_path(path: dict[str, str]) -> None:
             raise Problem("route_not_found")
 
 
-def _json_response_class() -> Any:
+def _response_class(operation: Operation) -> Any:
+    """For the document alone: what kind of body the operation answers with."""
     from fastapi.responses import JSONResponse
 
-    return JSONResponse
+    if operation.response is None:
+        return Response
+    if operation.media_type == "application/json":
+        return JSONResponse
+    return type("StreamedResponse", (Response,), {"media_type": operation.media_type})
 
 
 def _signature(operation: Operation) -> inspect.Signature:

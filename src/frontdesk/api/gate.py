@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -159,6 +160,8 @@ class Gate:
             if scope["scrape"]:
                 return
         scope["actor"] = await self._authenticate(bearer)
+        # For an answer that lasts: who was let in once may not be let in any more.
+        scope["reauthenticate"] = partial(self._authenticate, bearer)
         scope["by_cookie"] = by_cookie
         if by_cookie:
             scope["csrf_token"] = csrf_token_of(bearer)

@@ -50,8 +50,9 @@ class Metrics:
         )
         self._wire = self._counter("wire_requests", "Requests that can make a message appear.", "channel", "outcome")
         self._leases = self._counter("lease_losses", "Work dropped because its lease was no longer ours.", "thing")
-        self._retries = self._counter("retries", "Work put back for another attempt.", "thing", "code")
+        self._retries = self._counter("retries", "Attempts after the first.", "thing")
         self._pacing = self._counter("pacing_waits", "Sends that waited for their chat's slot.", "channel")
+        self._purged = self._counter("purged_rows", "Rows whose content retention cleared.", "thing")
         self._ignored = self._counter("ignored_events", "Verified events the desk keeps no row of.", "reason")
         self._commits = Histogram(
             "frontdesk_group_commit_size",
@@ -80,13 +81,17 @@ class Metrics:
         """A fence did not match: `thing` is receipt, delivery or listener."""
         self._leases.labels(thing).inc()
 
-    def retry(self, thing: str, code: str) -> None:
-        """A receipt or delivery was put back under `code`."""
-        self._retries.labels(thing, code).inc()
+    def retry(self, thing: str) -> None:
+        """A receipt or delivery is tried again; giving an attempt back is none."""
+        self._retries.labels(thing).inc()
 
     def pacing_wait(self, channel: str) -> None:
         """A send waited for its chat."""
         self._pacing.labels(channel).inc()
+
+    def purged(self, thing: str, rows: int) -> None:
+        """Retention cleared the content of so many receipts or deliveries."""
+        self._purged.labels(thing).inc(rows)
 
     def ignored_event(self, reason: str) -> None:
         """A verified event was acknowledged and counted, without a row."""

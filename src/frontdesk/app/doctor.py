@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from frontdesk.app import doctor_outside as outside
 from frontdesk.app import migrating
+from frontdesk.app.doctor_restored import standstill
 from frontdesk.app.finding import Finding, note, ok, wrong
 from frontdesk.app.schema import CIPHERTEXTS
 from frontdesk.app.settings import Settings, SettingsError, database_url, load_settings
@@ -83,7 +84,12 @@ async def _rest(case: Case, settings: Settings) -> AsyncIterator[Finding]:
             yield wrong("stored secrets", f"reading failed ({type(error).__name__})", "database_url", _RESTORE)
     for finding in _flags(settings):
         yield finding
-    async for finding in outside.examine(settings, case.environment, case.keyring, installations):
+    if case.at_head and case.database is not None:
+        for finding in await standstill(case.database, settings.delivery_age_max):
+            yield finding
+    async for finding in outside.examine(
+        settings, case.environment, case.keyring, installations, case.database if case.at_head else None
+    ):
         yield finding
 
 

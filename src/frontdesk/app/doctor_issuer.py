@@ -6,7 +6,7 @@ import asyncio
 
 from frontdesk.app.finding import Finding, note, ok, wrong
 from frontdesk.app.settings import Settings
-from frontdesk.channels.feishu.transport import tls_context
+from frontdesk.channels.transport import tls_context
 
 
 async def examine(settings: Settings) -> list[Finding]:

@@ -16,6 +16,7 @@ import httpx2
 
 from frontdesk.api.threads import ThreadPool
 from frontdesk.app import doctor_issuer
+from frontdesk.app.doctor_restored import strange_messages
 from frontdesk.app.finding import OK, Finding, note, ok, wrong
 from frontdesk.app.serving import StartRefused, listening_socket
 from frontdesk.app.settings import Settings, is_loopback, public_url
@@ -29,6 +30,7 @@ from frontdesk.desk.connections.model import CONNECTED, CONNECTING, Installation
 from frontdesk.kernel.clock import SystemClock, to_rfc3339
 from frontdesk.kernel.codes import PROBLEMS, ROW_CODES
 from frontdesk.kernel.secretbox import KeyRing
+from frontdesk.storage.database import Database
 
 ASK_S: Final = 5.0
 PROBE_S: Final = 32.0  # two calls of the channel's own bound
@@ -44,7 +46,11 @@ _SECRET_FIELDS: Final = {
 
 
 async def examine(
-    settings: Settings, environment: Mapping[str, str], keyring: KeyRing, installations: Sequence[Installation]
+    settings: Settings,
+    environment: Mapping[str, str],
+    keyring: KeyRing,
+    installations: Sequence[Installation],
+    database: Database | None,
 ) -> AsyncIterator[Finding]:
     """Port, server, SDK, issuer, provider, then each active installation."""
     yield await _port(settings)
@@ -66,7 +72,9 @@ async def examine(
             settings.feishu_domain, settings.outbound_proxy or None, SystemClock(), pool, settings.loopback_targets
         )
         for installation in installations:
-            asked = _Asked(settings, environment, keyring, installation, channels.get(installation.channel))
+            asked = _Asked(
+                settings, environment, keyring, installation, channels.get(installation.channel), database=database
+            )
             try:
                 for finding in await asked.findings(reachable):
                     yield finding
@@ -201,7 +209,10 @@ class _Asked:
         keyring: KeyRing,
         installation: Installation,
         channel: Channel | None,
+        *,
+        database: Database | None,
     ) -> None:
+        self._database = database
         self._settings = settings
         self._environment = environment
         self._keyring = keyring
@@ -226,8 +237,11 @@ class _Asked:
         else:
             found.append(note(self.name, "the provider was not asked for a token, see above"))
         found += self._history(report)
-        if not own_target:
-            found.append(await asyncio.to_thread(self._exchanged))
+        if own_target:
+            return found
+        if report is not None and report.token == OK and report.bot_info == OK:
+            found += await self._lost(report)
+        found.append(await asyncio.to_thread(self._exchanged))
         return found
 
     def _secrets(self) -> Finding:
@@ -300,6 +314,14 @@ class _Asked:
             return [note(self.name, f"{said}; it is now")]
         where = "feishu_domain (or outbound_proxy)" if self._installation.target_url is None else "target_url"
         return [wrong(self.name, said, f"app_secret, {where}", "see the lines above")]
+
+    async def _lost(self, report: ProbeReport) -> list[Finding]:
+        """Messages of the bot that this database does not know: it was restored, or another program uses the app."""
+        if self._database is None or self._channel is None:
+            return []
+        target = connections.installed_of(self._installation, self._channel, self._keyring)
+        bot = report.bot_open_id or self._installation.bot_open_id
+        return await strange_messages(self.name, self._database, self._channel, target, bot)
 
     def _exchanged(self) -> Finding:
         url, token = self._environment.get("FRONTDESK_URL"), self._environment.get("FRONTDESK_TOKEN")

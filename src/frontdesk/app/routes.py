@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontdesk.api.binding import Handler
-from frontdesk.api.desk import connections, conversations, grants, inbox, outbox, runs
+from frontdesk.api.desk import connections, conversations, grants, inbox, operations, outbox, runs
 from frontdesk.api.identity import events, me, members, projects, sessions, tokens, users, workflows, workspaces
 from frontdesk.wire.registry import Operation
 
@@ -21,6 +21,7 @@ ROOMS = (
     conversations,
     grants,
     inbox,
+    operations,
     outbox,
     runs,
 )

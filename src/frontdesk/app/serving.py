@@ -194,6 +194,7 @@ async def serve(
         if not web.done():
             ready()
         await asyncio.wait({web, asked}, return_when=asyncio.FIRST_COMPLETED)
+        process.streams.close()  # their readers come back to the next process; nothing waits for them
         if process.worker is not None:
             await process.worker.stop()
         server.should_exit = True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from frontdesk import __version__
 from frontdesk.api.application import Api, Surroundings, create_api
 from frontdesk.api.authentication import OidcBearers
+from frontdesk.api.desk.event_stream import EventStreams
 from frontdesk.api.metrics import DeskSnapshot, Metrics
 from frontdesk.api.services import Policy, Services
 from frontdesk.api.threads import BatchThread, ThreadPool, Threads
@@ -19,17 +20,18 @@ from frontdesk.app.reception import Reception
 from frontdesk.app.routes import ROUTES
 from frontdesk.app.settings import Settings, database_url, public_url
 from frontdesk.app.waking import WakeHub
-from frontdesk.app.worker import Worker, WorkerOptions
-from frontdesk.channels.feishu.transport import tls_context
+from frontdesk.app.worker import Watch, Worker, WorkerOptions
 from frontdesk.channels.registry import build_channels
+from frontdesk.channels.transport import tls_context
 from frontdesk.desk.connections.channel import Channels
 from frontdesk.desk.conversations.request import fixed_briefing
 from frontdesk.desk.conversations.runner import Runner
 from frontdesk.desk.conversations.sender import ConversationSender
 from frontdesk.desk.inbox import Parts
 from frontdesk.desk.operations import read_numbers
+from frontdesk.identity.events import EVENTS_TOPIC
 from frontdesk.identity.throttle import LoginThrottle
-from frontdesk.kernel.clock import SECOND, Clock, SystemClock
+from frontdesk.kernel.clock import DAY, SECOND, Clock, SystemClock
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.ids import Entropy, SystemEntropy
 from frontdesk.kernel.secretbox import KeyRing
@@ -75,10 +77,15 @@ class Process:
         self._pools: list[ThreadPool | BatchThread] = []
         self.clock = around.clock
         self.database = around.database or open_database(
-            database_url(settings, data), around.clock, around.entropy, wake=self.hub.wake
+            database_url(settings, data),
+            around.clock,
+            around.entropy,
+            wake=self.hub.wake,
+            on_group=self.metrics.group_commit,
         )
         self.keyring = KeyRing(settings.credential_keys.get_secret_value())
         threads = around.threads or self._pool("work", 8)
+        self.streams = EventStreams(lambda seconds: self.hub.wait(EVENTS_TOPIC, seconds))
         self.channels = around.channels or build_channels(
             feishu_domain=settings.feishu_domain,
             outbound_proxy=settings.outbound_proxy or None,
@@ -151,6 +158,7 @@ class Process:
             worker_receipts=settings.worker_receipts,
             delivery_age_max_us=settings.delivery_age_max,
             version=__version__,
+            retention_us=settings.retention_days * DAY,
         )
         return Worker(
             self.database,
@@ -159,8 +167,13 @@ class Process:
             clock=around.clock,
             hub=self.hub,
             failpoints=around.failpoints,
-            on_lost=lambda: self.metrics.lease_loss("work"),
-            on_wire=self.metrics.wire_request,
+            watch=Watch(
+                lost=self.metrics.lease_loss,
+                retried=self.metrics.retry,
+                wire=self.metrics.wire_request,
+                paced=self.metrics.pacing_wait,
+                purged=self.metrics.purged,
+            ),
         )
 
     def _services(self, around: Outside, threads: Threads, base_url: str) -> Services:
@@ -181,7 +194,7 @@ class Process:
             trusted_proxies=tuple(settings.behind_proxy),
             secure_cookies=bool(settings.tls_cert or settings.behind_proxy),
         )
-        extras: dict[str, Any] = {"login_throttle": LoginThrottle(around.clock)}
+        extras: dict[str, Any] = {"login_throttle": LoginThrottle(around.clock), "event_streams": self.streams}
         if self.worker is not None:
             extras["worker_snapshot"] = self.worker.snapshot
         return Services(
@@ -232,8 +245,8 @@ class Process:
         return DeskSnapshot(
             receipts=numbers.receipts,
             deliveries=numbers.deliveries,
-            oldest_open_receipt_s=numbers.oldest_open_receipt_us / SECOND,
-            oldest_pending_delivery_s=numbers.oldest_pending_delivery_us / SECOND,
+            oldest_open_receipt_s=(numbers.oldest_open_receipt_us or 0) / SECOND,
+            oldest_pending_delivery_s=(numbers.oldest_pending_delivery_us or 0) / SECOND,
             unsettled_indeterminate=numbers.unsettled_indeterminate,
             live_workers=numbers.live_workers,
         )

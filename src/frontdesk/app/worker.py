@@ -14,9 +14,10 @@ from frontdesk.app.waking import WakeHub
 from frontdesk.desk import connections, conversations, grants, inbox, outbox
 from frontdesk.desk.connections.model import WorkerSnapshot
 from frontdesk.desk.inbox import Parts, ReceiptWorker
+from frontdesk.desk.operations import Retention
 from frontdesk.desk.sending import DeliveryWorker
 from frontdesk.kernel import limits
-from frontdesk.kernel.clock import SECOND, Clock
+from frontdesk.kernel.clock import DAY, SECOND, Clock
 from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage.database import CommitUnknown, Database
@@ -38,6 +39,18 @@ class WorkerOptions:
     worker_receipts: int
     delivery_age_max_us: int
     version: str
+    retention_us: int = 30 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is counted as it happens, after its commit. `lost` and `retried` are told receipt or delivery."""
+
+    lost: Callable[[str], None] = lambda _thing: None
+    retried: Callable[[str], None] = lambda _thing: None
+    wire: Callable[[str, str], None] = lambda _channel, _outcome: None
+    paced: Callable[[str], None] = lambda _channel: None
+    purged: Callable[[str, int], None] = lambda _thing, _rows: None
 
 
 class Worker:
@@ -52,9 +65,9 @@ class Worker:
         clock: Clock,
         hub: WakeHub,
         failpoints: Failpoints,
-        on_lost: Callable[[], None] = lambda: None,
-        on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
+        watch: Watch | None = None,
     ) -> None:
+        seen = self._watch = watch or Watch()
         self._database = database
         self._parts = parts
         self._options = options
@@ -72,7 +85,8 @@ class Worker:
             lease_us=options.lease_us,
             capacity=options.worker_receipts,
             failpoints=failpoints,
-            on_lost=on_lost,
+            on_lost=lambda: seen.lost("receipt"),
+            on_retry=lambda: seen.retried("receipt"),
         )
         self._deliveries = DeliveryWorker(
             database,
@@ -82,9 +96,12 @@ class Worker:
             lease_us=options.lease_us,
             age_max_us=options.delivery_age_max_us,
             failpoints=failpoints,
-            on_lost=on_lost,
-            on_wire=on_wire,
+            on_lost=lambda: seen.lost("delivery"),
+            on_retry=lambda: seen.retried("delivery"),
+            on_wire=seen.wire,
+            on_pace=seen.paced,
         )
+        self._retention = Retention(database, options.retention_us)
 
     @property
     def receipts(self) -> ReceiptWorker:
@@ -131,6 +148,7 @@ class Worker:
             "recovery": (self._recover_step, limits.RECOVERY_INTERVAL_US),
             "lapsing": (self.settle_lapsed, limits.POLL_INTERVAL_US),
             "beat": (self._beat, limits.WORKER_BEAT_US),
+            "retention": (self._retain, limits.RETENTION_INTERVAL_US),
         }
         self._topics = tuple(loops)
         self._loops = [
@@ -162,6 +180,17 @@ class Worker:
         age = self._options.delivery_age_max_us
         changed += len(await self._database.write(lambda tx: outbox.expire_aged(tx, age, limit)))
         return changed
+
+    async def _retain(self) -> int:
+        """One page of retention; 0 at the end of a pass, which is when the loop rests."""
+        purged = await self._retention.step()
+        if purged is None:
+            return 1
+        if purged.rows:
+            self._watch.purged("receipt", purged.receipts)
+            self._watch.purged("delivery", purged.deliveries)
+            log.info("worker.purged", operation="worker.retention")
+        return 0
 
     async def _beat(self) -> int:
         snapshot = self.snapshot()

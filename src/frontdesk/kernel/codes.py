@@ -135,6 +135,7 @@ _PROBLEM_ROWS: Final = (
     ("artifact_not_found", Kind.ABSENT, _N, "No such artifact.", "没有该成果。"),
     ("proposal_not_found", Kind.ABSENT, _N, "No such proposal.", "没有该提案。"),
     ("delivery_not_found", Kind.ABSENT, _N, "No such delivery.", "没有该投递。"),
+    ("dead_letter_not_found", Kind.ABSENT, _N, "No such dead letter.", "没有该死信。"),
     ("receipt_not_found", Kind.ABSENT, _N, "No such receipt.", "没有该收件记录。"),
     ("username_taken", Kind.CONFLICT, _N, "This user name is taken.", "用户名已被占用。"),
     ("slug_taken", Kind.CONFLICT, _N, "This short name is taken.", "短名已被占用。"),

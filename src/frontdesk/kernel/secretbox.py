@@ -17,9 +17,12 @@ class KeyRing:
 
     def __init__(self, keys: str) -> None:
         self._ring: MultiFernet | None = None
+        self._first: Fernet | None = None
         names = [key.strip() for key in keys.split(",") if key.strip()]
         try:
-            self._ring = MultiFernet([Fernet(name) for name in names]) if names else None
+            fernets = [Fernet(name) for name in names]
+            self._ring = MultiFernet(fernets) if fernets else None
+            self._first = fernets[0] if fernets else None
         except (ValueError, TypeError):
             self._ring = None
         self._clear: dict[str, str] = {}
@@ -61,6 +64,13 @@ class KeyRing:
     def rotate(self, ciphertext: str) -> str:
         """The same clear text under the first key. Raises `CredentialUnavailable` where no key reads it."""
         return self.encrypt(self.decrypt(ciphertext))
+
+    def is_current(self, ciphertext: str) -> bool:
+        """True where the first key alone reads it, so that rotating would change nothing that matters."""
+        try:
+            return self._first is not None and bool(self._first.decrypt(ciphertext.encode("ascii")))
+        except (InvalidToken, UnicodeError, ValueError):
+            return False
 
     def can_read(self, *ciphertexts: str | None) -> bool:
         """True where every one of `ciphertexts` decrypts to something non-empty."""

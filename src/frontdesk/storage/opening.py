@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from frontdesk.kernel.clock import Clock
@@ -16,11 +17,21 @@ def is_postgres(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://", "postgresql+psycopg://"))
 
 
-def open_database(url: str, clock: Clock, entropy: Entropy, *, wake: Wake | None = None) -> Database:
-    """`sqlite:///path`, a bare path, or `postgresql://…`. Raises ValueError for another scheme."""
+def open_database(
+    url: str,
+    clock: Clock,
+    entropy: Entropy,
+    *,
+    wake: Wake | None = None,
+    on_group: Callable[[int], None] | None = None,
+) -> Database:
+    """`sqlite:///path`, a bare path, or `postgresql://…`. Raises ValueError for another scheme.
+
+    `on_group` is told how many transactions shared a commit, on the writer's thread (SQLite alone groups them).
+    """
     if is_postgres(url):
         return PostgresDatabase(normal_postgres_url(url), clock, entropy, wake=wake)
-    return SqliteDatabase(sqlite_path(url), clock, entropy, wake=wake)
+    return SqliteDatabase(sqlite_path(url), clock, entropy, wake=wake, on_group=on_group)
 
 
 def normal_postgres_url(url: str) -> str:

@@ -98,6 +98,7 @@ class SqliteDatabase:
         wake: Wake | None = None,
         inline: bool = False,
         on_commit: Callable[[], None] | None = None,
+        on_group: Callable[[int], None] | None = None,
     ) -> None:
         self._clock = clock
         self._entropy = entropy
@@ -105,6 +106,7 @@ class SqliteDatabase:
         self._deadlines = Deadlines()
         self._inline = inline
         self._on_commit = on_commit
+        self._on_group = on_group
         self._engine = sqlite_engine(path, pooled=True)
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: Connection | None = None
@@ -227,6 +229,8 @@ class SqliteDatabase:
             return
         self.commits += 1
         self.grouped += len(jobs)
+        if self._on_group is not None:
+            self._on_group(len(jobs))
 
     def _together(self, connection: Connection, driver: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
         """Run what can run together, behind one savepoint for each gathering; the jobs that have to run alone."""

@@ -10,6 +10,7 @@ from frontdesk.wire.desk import connections as desk_connections
 from frontdesk.wire.desk import conversations as desk_conversations
 from frontdesk.wire.desk import grants as desk_grants
 from frontdesk.wire.desk import inbox as desk_inbox
+from frontdesk.wire.desk import operations as desk_operations
 from frontdesk.wire.desk import outbox as desk_outbox
 from frontdesk.wire.desk import runs as desk_runs
 from frontdesk.wire.identity import events as identity_events
@@ -39,6 +40,7 @@ ROOMS: Final = (
     desk_grants,
     desk_outbox,
     desk_inbox,
+    desk_operations,
     callback,
 )
 

@@ -21,6 +21,7 @@ class Operation:
 
     `gate` says that the administrators gate of desk.md 2.3 stands before the object's project. `errors` are the codes
     beyond those that every route can answer. `cli` False: an address for machines alone, no command.
+    `media_type` is the answer's; of a stream, `response` is the shape of one event.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Operation:
     gate: bool = False
     authenticated: bool = True
     cli: bool = True
+    media_type: str = "application/json"
 
     @property
     def success_status(self) -> int:

@@ -110,7 +110,7 @@ async def test_connecting_is_not_sending(
         1,
         1,
         1,
-        ["feishu Sent"],
+        ["feishu sent"],
     )
 
     slow = await answered(desk, seat, "slow")
@@ -123,7 +123,7 @@ async def test_connecting_is_not_sending(
     await one_step(desk, on_wire=lambda *seen: wire.append(" ".join(seen)))
     found = await again(desk, slow)
     assert (found["status"], found["error_code"]) == ("retryable_failed", "connect_failed")
-    assert (found["sending_at"], found["attempt_count"], wire, len(desk.channel.sent)) == (None, 1, ["feishu Sent"], 1)
+    assert (found["sending_at"], found["attempt_count"], wire, len(desk.channel.sent)) == (None, 1, ["feishu sent"], 1)
 
 
 async def long_answer(request: Any, cancel: Any) -> Answer:

@@ -11,6 +11,9 @@ from frontdesk.api.binding import Call, Handler
 from frontdesk.desk import grants
 from frontdesk.desk.connections import process_readiness
 from frontdesk.desk.grants import CreateGrant, CreateRaced, GrantView
+from frontdesk.desk.grants.wording import reason_in_words
+from frontdesk.identity import read_standing
+from frontdesk.identity.model import Event
 from frontdesk.storage.tx import Tx
 from frontdesk.wire.desk.grants import (
     OPERATIONS,
@@ -139,8 +142,9 @@ async def set_project_access(call: Call) -> ProjectAccessRead:
 async def timeline(call: Call) -> Page[TimelineEvent]:
     """`desk.grants.timeline`."""
     after = decode_cursor(call.query.cursor)
-    events, following = await call.services.database.read(
-        lambda tx: grants.timeline(
+
+    def work(tx: Tx) -> tuple[list[Event], tuple[int, str] | None, str | None]:
+        found, following = grants.timeline(
             tx,
             call.actor,
             call.workspace_id,
@@ -149,10 +153,26 @@ async def timeline(call: Call) -> Page[TimelineEvent]:
             limit=call.query.limit,
             after=after,
         )
-    )
+        return found, following, read_standing(tx, call.actor.user_id, call.workspace_id, share=False).locale
+
+    events, following, language = await call.services.database.read(work)
     return Page[TimelineEvent](
-        items=[TimelineEvent.model_validate(event) for event in events],
+        items=[_timeline_event(event, language) for event in events],
         next_cursor=encode_cursor(*following) if following else None,
+    )
+
+
+def _timeline_event(event: Event, language: str | None) -> TimelineEvent:
+    return TimelineEvent(
+        id=event.id,
+        kind=event.kind,
+        object_kind=event.object_kind,
+        object_id=event.object_id,
+        code=event.code,
+        reason=reason_in_words(event.kind, event.code, language),
+        actor_id=event.actor_id,
+        data=dict(event.data),
+        at=event.at,
     )
 
 

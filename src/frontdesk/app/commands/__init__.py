@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "doctor": "frontdesk.app.commands.doctor:doctor",
     "migrate": "frontdesk.app.commands.migrate:migrate",
     "keys": "frontdesk.app.commands.keys:keys",
+    "retention": "frontdesk.app.commands.retention:retention",
     "user": "frontdesk.app.commands.users:user",
     "token": "frontdesk.app.commands.users:token",
 }

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
+from sqlalchemy.exc import DBAPIError
 
-from frontdesk.app import rehearsal
+from frontdesk.app import migrating, rehearsal
 from frontdesk.app.serving import StartRefused
-from frontdesk.app.settings import Settings, SettingsError, data_folder, load_settings
+from frontdesk.app.settings import Settings, SettingsError, data_folder, database_url, load_settings
 from frontdesk.app.wiring import Outside
+from frontdesk.kernel.clock import SystemClock
+from frontdesk.kernel.errors import DatabaseBusy
 from frontdesk.kernel.failpoints import Failpoints, parse_failpoints
+from frontdesk.kernel.ids import SystemEntropy
+from frontdesk.storage.database import Database
+from frontdesk.storage.opening import is_postgres, open_database, sqlite_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,6 +84,27 @@ def outside_of(allowed: bool) -> Outside:
     outside.clock = rehearsal.StagedClock(Path(stage))
     outside.wrap_runner = lambda runner: rehearsal.StagedRunner(runner, Path(stage))
     return outside
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, settings: Settings) -> AsyncIterator[Database]:
+    """The database of a data folder, at this release's head. Raises `StartRefused` where it is missing or is not."""
+    url = database_url(settings, path)
+    if not is_postgres(url) and not sqlite_path(url).is_file():
+        raise StartRefused("there is no database yet; run `frontdesk init` first")
+    database = open_database(url, SystemClock(), SystemEntropy())
+    try:
+        try:
+            current = await asyncio.to_thread(migrating.current_revision, database.engine())
+        except DBAPIError:
+            raise StartRefused("the database does not answer; check `database_url` and that its server runs") from None
+        if current != migrating.head_revision():
+            raise StartRefused("the database is not at this release's head; see `frontdesk migrate status`")
+        yield database
+    except DatabaseBusy:
+        raise StartRefused("the database is busy or does not answer; what was done stays, run it again") from None
+    finally:
+        await database.close()
 
 
 def plain_failures(command: F) -> F:

@@ -78,7 +78,15 @@ from frontdesk.desk.connections.store import (
     prepared_binding_of_sender,
     prepared_installation,
 )
-from frontdesk.desk.connections.workers import beat, forget, live_workers, process_readiness, readiness_of, snapshot
+from frontdesk.desk.connections.workers import (
+    beat,
+    forget,
+    last_seen,
+    live_workers,
+    process_readiness,
+    readiness_of,
+    snapshot,
+)
 
 __all__ = [
     "NO_WORKER",
@@ -117,6 +125,7 @@ __all__ = [
     "installation_readiness",
     "installed_of",
     "keep_listening",
+    "last_seen",
     "list_active",
     "list_installations",
     "listening_target",

@@ -48,6 +48,12 @@ def forget(tx: Tx, owner: str) -> None:
     tx.execute(delete(WORKERS).where((column.owner == owner) | (column.last_seen_at <= tx.now - DAY)))
 
 
+def last_seen(tx: Tx) -> int | None:
+    """When any worker was last seen; None where none is known."""
+    row = tx.find(select(func.max(WORKERS.c.last_seen_at).label("seen")))
+    return row["seen"] if row is not None else None
+
+
 def live_workers(tx: Tx) -> int:
     """Workers seen within `WORKER_SEEN_US`."""
     seen = WORKERS.c.last_seen_at > tx.now - limits.WORKER_SEEN_US

@@ -367,6 +367,12 @@ def lock_grants(tx: Tx, grant_ids: Iterable[str]) -> dict[str, ReplyGrant]:
     return {row["id"]: grant_of(row) for row in store.lock_each(tx, sorted(set(grant_ids)))}
 
 
+def find_grant(tx: Tx, grant_id: str) -> ReplyGrant | None:
+    """One grant by id, whoever asks; neither held nor locked."""
+    row = store.find(tx, grant_id)
+    return grant_of(row) if row is not None else None
+
+
 def _record(tx: Tx, grant: ReplyGrant, kind: str, actor_id: str | None) -> None:
     record_event(
         tx,

@@ -8,13 +8,25 @@ rejected receipt keeps no text. `reception` is t0, `claiming` t1 and the recover
 
 from frontdesk.desk.inbox.claiming import recover
 from frontdesk.desk.inbox.endings import revoke_completed
+from frontdesk.desk.inbox.machine import OPEN
 from frontdesk.desk.inbox.model import Receipt, ReceiptConflict, Received, SecretsChanged, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.inbox.reception import Push, receive, receive_together
-from frontdesk.desk.inbox.service import count_receipts, get, list_receipts, lock_facts
+from frontdesk.desk.inbox.service import (
+    acknowledge,
+    census,
+    get,
+    list_dead,
+    list_receipts,
+    lock_facts,
+    newest_arrival,
+    purge,
+    purgeable,
+)
 from frontdesk.desk.inbox.worker import ReceiptWorker
 
 __all__ = [
+    "OPEN",
     "Parts",
     "Push",
     "Receipt",
@@ -22,10 +34,15 @@ __all__ = [
     "ReceiptWorker",
     "Received",
     "SecretsChanged",
-    "count_receipts",
+    "acknowledge",
+    "census",
     "get",
+    "list_dead",
     "list_receipts",
     "lock_facts",
+    "newest_arrival",
+    "purge",
+    "purgeable",
     "receive",
     "receive_together",
     "recover",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from frontdesk.desk import conversations, grants, outbox
 from frontdesk.desk.conversations.model import Turn
 from frontdesk.desk.inbox import store
-from frontdesk.desk.inbox.endings import complete, fail, notice_due, record_turn
+from frontdesk.desk.inbox.endings import complete, fail, notice_due, record_receipt, record_turn
 from frontdesk.desk.inbox.model import Receipt, receipt_of, turn_request_id
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.inbox.tables import RECEIPTS
@@ -99,6 +99,8 @@ def _take_over(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt 
 def _claim_head(tx: Tx, receipt_id: str, attempts: int, order: Claim) -> Receipt | None:
     if attempts >= limits.RECEIPT_ATTEMPTS_MAX:
         row = store.move(tx, "exhaust", receipt_id, values={"error_code": "attempts_exhausted", "processed_at": tx.now})
+        if row is not None:
+            record_receipt(tx, receipt_of(row))
         if row is not None and row["reply_grant"] is not None:
             store.make_next_due(tx, row["reply_grant"])
         return None

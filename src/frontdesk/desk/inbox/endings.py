@@ -7,7 +7,7 @@ from typing import Final
 from frontdesk.desk import grants, outbox
 from frontdesk.desk.conversations.model import Turn
 from frontdesk.desk.inbox import store
-from frontdesk.desk.inbox.model import Receipt
+from frontdesk.desk.inbox.model import Receipt, receipt_of
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.identity import record_event
 from frontdesk.kernel.codes import RUNNER_CODES
@@ -89,7 +89,7 @@ def fail(
         raise StaleFence
     if notice and parts is not None and parts.failure_notices:
         _notify(tx, receipt, code)
-    _record(tx, receipt, code)
+    record_receipt(tx, receipt_of(row))
     _after(tx, receipt)
     return "permanent_failed"
 
@@ -140,15 +140,19 @@ def record_turn(tx: Tx, receipt: Receipt, turn_id: str, status: str, code: str |
     )
 
 
-def _record(tx: Tx, receipt: Receipt, code: str) -> None:
+def record_receipt(tx: Tx, receipt: Receipt, reply_grant_id: str | None = None) -> None:
+    """The content-free event of a receipt's refusal or failure, in the transaction that brings it about.
+
+    `reply_grant_id` names the grant that refused it, where the receipt itself belongs to none.
+    """
     record_event(
         tx,
         workspace_id=receipt.workspace_id,
-        kind="receipt.permanent_failed",
+        kind=f"receipt.{receipt.status}",
         object_kind="receipt",
         object_id=receipt.id,
-        reply_grant_id=receipt.reply_grant_id,
-        code=code,
+        reply_grant_id=reply_grant_id or receipt.reply_grant_id,
+        code=receipt.error_code,
     )
 
 
@@ -156,12 +160,4 @@ def revoke_completed(tx: Tx, receipt_id: str, code: str) -> None:
     """An answer lost its authority before it was sent: its receipt ends with the same code, in that commit."""
     row = store.move(tx, "revoke_authority", receipt_id, values={"error_code": code})
     if row is not None:
-        record_event(
-            tx,
-            workspace_id=row["workspace"],
-            kind="receipt.permanent_failed",
-            object_kind="receipt",
-            object_id=row["id"],
-            reply_grant_id=row["reply_grant"],
-            code=code,
-        )
+        record_receipt(tx, receipt_of(row))

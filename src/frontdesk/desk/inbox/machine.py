@@ -36,3 +36,5 @@ RECEIPT: Final = Machine(
 
 OPEN: Final = ("received", "retryable_failed", "processing")
 WAITING: Final = ("received", "retryable_failed")
+ENDED: Final = ("completed", "proposal", "rejected", "permanent_failed")
+DEAD: Final = ("rejected", "permanent_failed")

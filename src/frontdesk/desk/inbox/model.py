@@ -40,6 +40,9 @@ class Receipt:
     processed_at: int | None
     created_at: int
     updated_at: int
+    acknowledged_at: int | None = None
+    acknowledged_by: str | None = None
+    acknowledged_reason: str | None = field(default=None, repr=False)
 
     def facts(self) -> ReceiptFacts:
         """What authority needs of this receipt."""
@@ -74,6 +77,9 @@ def receipt_of(row: Mapping[Any, Any]) -> Receipt:
         processed_at=row["processed_at"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        acknowledged_at=row["acknowledged_at"],
+        acknowledged_by=row["acknowledged_by"],
+        acknowledged_reason=row["acknowledged_reason"],
     )
 
 

@@ -16,8 +16,9 @@ from frontdesk.desk.connections.channel import Ignored, Inbound, InboundMessage,
 from frontdesk.desk.connections.model import Binding, Installation
 from frontdesk.desk.grants.model import ReplyGrant
 from frontdesk.desk.inbox import store
+from frontdesk.desk.inbox.endings import record_receipt
 from frontdesk.desk.inbox.intent import BINDING_TEXT, CLAIM_TEXT, NOT_KEPT, Intent, detect
-from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged
+from frontdesk.desk.inbox.model import ReceiptConflict, Received, SecretsChanged, receipt_of
 from frontdesk.desk.inbox.reading import Around, read_around
 from frontdesk.kernel import limits
 from frontdesk.storage.tx import Tx
@@ -45,6 +46,7 @@ class _Decision:
     binding: Binding | None = None
     grant: ReplyGrant | None = None
     arrival: int | None = None
+    refused_by: ReplyGrant | None = None  # the grant it was aimed at, by the person of that grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,8 @@ def _record(tx: Tx, decided: Sequence[tuple[_Case, _Decision]]) -> list[Received
             continue
         if decision.status == "received":
             tx.wake("receipts")
+        if decision.refused_by is not None:
+            _record_refusal(tx, row["id"], decision.refused_by)
         outcome = "accepted" if decision.status == "received" else decision.status
         outcomes.append(Received(outcome, row["id"], decision.code, True))
     return outcomes
@@ -224,6 +228,7 @@ def _recall(tx: Tx, installation: Installation, event: Recall) -> Received:
     moved = store.move(tx, "recall", row["id"], values=values)
     if moved is None:
         return Received("known", row["id"], None, False)
+    record_receipt(tx, receipt_of(moved))
     if moved["reply_grant"] is not None and store.make_next_due(tx, moved["reply_grant"]):
         tx.wake("receipts")
     return Received("recalled", row["id"], "message_recalled", True)
@@ -264,7 +269,7 @@ def _look(now: int, case: _Case) -> _Decision | _Aimed | _Unaddressed | Intent:
     if not message.parent_id and not message.root_id:
         return _Unaddressed(message.text, binding)
     grant_id = _target(around, message)
-    return _unavailable(binding) if grant_id is None else _Aimed(message.text, binding, grant_id)
+    return _unavailable(binding, None) if grant_id is None else _Aimed(message.text, binding, grant_id)
 
 
 def _refusal(now: int, around: Around, message: InboundMessage) -> str | None:
@@ -324,19 +329,23 @@ def _under_their_grants(tx: Tx, aimed: Sequence[tuple[InboundMessage, _Aimed]]) 
     if not aimed:
         return []
     locked = grants.lock_grants(tx, [look.grant_id for _, look in aimed])
-    held = [_answering(tx.now, locked.get(look.grant_id), look.binding, message) for message, look in aimed]
-    opened = store.open_of_grants(tx, sorted({grant.id for grant in held if grant is not None}))
+    answering = [_answering(tx.now, locked.get(look.grant_id), look.binding, message) for message, look in aimed]
+    opened = store.open_of_grants(tx, sorted({grant.id for grant, stands in answering if grant is not None and stands}))
     return [
-        _unavailable(look.binding) if grant is None else _accepted(tx.now, look, grant, opened[grant.id])
-        for (_, look), grant in zip(aimed, held, strict=True)
+        _accepted(tx.now, look, grant, opened[grant.id])
+        if grant is not None and stands
+        else _unavailable(look.binding, grant)
+        for (_, look), (grant, stands) in zip(aimed, answering, strict=True)
     ]
 
 
-def _answering(now: int, grant: ReplyGrant | None, binding: Binding, message: InboundMessage) -> ReplyGrant | None:
-    """The grant, where it stands and is this person's in this chat."""
-    if grant is None or grant.status_at(now) != "active" or grant.binding_id != binding.id:
-        return None
-    return grant if grant.binding_revision == binding.revision and grant.chat_id == message.chat_id else None
+def _answering(
+    now: int, grant: ReplyGrant | None, binding: Binding, message: InboundMessage
+) -> tuple[ReplyGrant | None, bool]:
+    """The grant, where it is of this very chat and person, and whether it takes the message now."""
+    if grant is None or grant.binding_id != binding.id or grant.chat_id != message.chat_id:
+        return None, False
+    return grant, grant.status_at(now) == "active" and grant.binding_revision == binding.revision
 
 
 def _sole(tx: Tx, binding: Binding, unaddressed: str) -> tuple[ReplyGrant | None, str | None]:
@@ -349,17 +358,23 @@ def _sole(tx: Tx, binding: Binding, unaddressed: str) -> tuple[ReplyGrant | None
     return None, "reply_target_required" if several else "reply_grant_unavailable"
 
 
-def _unavailable(binding: Binding) -> _Decision:
-    return _Decision("reply", "rejected", "reply_grant_unavailable", NOT_KEPT, binding=binding)
+def _unavailable(binding: Binding, grant: ReplyGrant | None) -> _Decision:
+    return _Decision("reply", "rejected", "reply_grant_unavailable", NOT_KEPT, binding=binding, refused_by=grant)
 
 
 def _accepted(now: int, look: _Aimed | _Unaddressed, grant: ReplyGrant, opened: tuple[int, int]) -> _Decision:
     waiting, newest = opened
     if waiting >= limits.INBOX_PENDING_MAX_PER_GRANT:
-        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=look.binding)
+        return _Decision("reply", "rejected", "inbox_full", NOT_KEPT, binding=look.binding, refused_by=grant)
     # Under the grant's lock arrival is strictly rising, whatever the clocks of the receiving processes say (DESK-294).
     arrival = max(now, newest + 1)
     return _Decision("reply", "received", None, look.text, binding=look.binding, grant=grant, arrival=arrival)
+
+
+def _record_refusal(tx: Tx, receipt_id: str, grant: ReplyGrant) -> None:
+    row = store.find(tx, receipt_id)
+    if row is not None:
+        record_receipt(tx, receipt_of(row), grant.id)
 
 
 def _values(tx: Tx, receipt_id: str, case: _Case, decision: _Decision) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
+from frontdesk.desk.inbox.machine import DEAD, ENDED, OPEN, RECEIPT, WAITING
 from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.guarded import Take, note, renew, transition
@@ -197,15 +197,43 @@ def list_page(
     return page(tx, RECEIPTS, select(RECEIPTS).where(*conditions), limit, after)
 
 
-def count_by_status(tx: Tx) -> Sequence[RowMapping]:
-    """Rows by status and code."""
-    return tx.rows(select(R.status, R.error_code, func.count().label("rows")).group_by(R.status, R.error_code))
+def census(workspace_id: str | None) -> Select[Any]:
+    """Rows by status and code, with the earliest arrival of each; of one workspace or of all."""
+    statement = select(R.status, R.error_code, func.count().label("rows"), func.min(R.created_at).label("oldest"))
+    if workspace_id is not None:
+        statement = statement.where(R.workspace == workspace_id)
+    return statement.group_by(R.status, R.error_code)
 
 
-def oldest_open(tx: Tx) -> int | None:
-    """Arrival of the oldest open receipt."""
-    row = tx.find(select(func.min(R.created_at).label("oldest")).where(R.status.in_(OPEN)))
-    return row["oldest"] if row is not None else None
+def acknowledge(tx: Tx, receipt_id: str, user_id: str, reason: str) -> RowMapping | None:
+    """Mark a dead receipt as seen; None where it is not dead or was marked before."""
+    statement = (
+        update(RECEIPTS)
+        .where(R.id == receipt_id, R.status.in_(DEAD), R.acknowledged_at.is_(None))
+        .values(acknowledged_at=tx.now, acknowledged_by=user_id, acknowledged_reason=reason, updated_at=tx.now)
+    )
+    return tx.find(statement.returning(RECEIPTS))
+
+
+def newest_arrival(tx: Tx) -> int | None:
+    """When the newest receipt was made."""
+    row = tx.find(select(R.created_at).order_by(R.id.desc()).limit(1))
+    return row["created_at"] if row is not None else None
+
+
+def ids_between(tx: Tx, after: str, before: str, limit: int) -> Sequence[RowMapping]:
+    """Id, state and purge of receipts in rising id order, which is the order of arrival."""
+    return tx.rows(select(R.id, R.status, R.purged_at).where(R.id > after, R.id < before).order_by(R.id).limit(limit))
+
+
+def purge(tx: Tx, receipt_ids: Sequence[str]) -> int:
+    """Clear text and inbound hash of ended receipts; how many rows changed. What is open is left alone."""
+    statement = (
+        update(RECEIPTS)
+        .where(R.id.in_(receipt_ids), R.status.in_(ENDED), R.purged_at.is_(None))
+        .values(content_text=None, request_hash=None, purged_at=tx.now, updated_at=tx.now)
+    )
+    return tx.execute(statement).rowcount
 
 
 def lapsed_with_turn(tx: Tx, limit: int) -> Sequence[RowMapping]:

@@ -51,6 +51,7 @@ class ReceiptWorker:
         capacity: int,
         failpoints: Failpoints,
         on_lost: Callable[[], None] = lambda: None,
+        on_retry: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -59,6 +60,7 @@ class ReceiptWorker:
         self._capacity = capacity
         self._failpoints = failpoints
         self._on_lost = on_lost
+        self._on_retry = on_retry
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Event] = set()
         self._accepting = True
@@ -86,6 +88,8 @@ class ReceiptWorker:
         if claimed:
             self._failpoints.hit("t1.after")
         for receipt in claimed:
+            if receipt.attempt_count > 1:
+                self._on_retry()
             self._spawn(self._work(receipt), receipt.id)
         return len(claimed)
 

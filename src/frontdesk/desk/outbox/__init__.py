@@ -7,6 +7,7 @@ leads back to another try. The steps that use the network live in `desk/sending`
 """
 
 from frontdesk.desk.outbox import templates
+from frontdesk.desk.outbox.machine import WAITING
 from frontdesk.desk.outbox.model import REPLIES, Delivery, Payload
 from frontdesk.desk.outbox.neutral import neutralise
 from frontdesk.desk.outbox.service import (
@@ -16,7 +17,6 @@ from frontdesk.desk.outbox.service import (
     claim,
     confirm,
     connect_failed,
-    count_deliveries,
     due,
     expire,
     expire_aged,
@@ -43,19 +43,32 @@ from frontdesk.desk.outbox.service import (
     target_of,
 )
 from frontdesk.desk.outbox.snapshot import answer_payload, take_snapshot, text_payload
+from frontdesk.desk.outbox.upkeep import (
+    acknowledge,
+    census,
+    count_strange,
+    list_dead,
+    newest_birth,
+    newest_chats,
+    purge,
+    purgeable,
+)
 
 __all__ = [
     "REPLIES",
+    "WAITING",
     "Delivery",
     "Payload",
     "Slot",
     "Target",
+    "acknowledge",
     "answer_payload",
     "begin",
+    "census",
     "claim",
     "confirm",
     "connect_failed",
-    "count_deliveries",
+    "count_strange",
     "due",
     "expire",
     "expire_aged",
@@ -67,13 +80,18 @@ __all__ = [
     "forbid",
     "get",
     "has_unproven_twin",
+    "list_dead",
     "list_deliveries",
     "lose",
     "neutralise",
+    "newest_birth",
+    "newest_chats",
     "not_sent",
     "note_read_back",
     "postpone",
     "prepared_targets",
+    "purge",
+    "purgeable",
     "refuse",
     "refused_by_provider",
     "reserve_slot",

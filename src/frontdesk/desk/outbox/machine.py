@@ -44,4 +44,5 @@ DELIVERY: Final = Machine(
 
 WAITING: Final = ("pending", "retryable_failed")
 UNDER_WAY: Final = ("connecting", "sending")
+DEAD: Final = ("failed", "indeterminate")
 ENDED: Final = ("sent", "failed", "indeterminate", "settled_sent", "settled_not_sent")

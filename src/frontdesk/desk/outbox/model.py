@@ -46,6 +46,10 @@ class Delivery:
     proved_by: str | None
     created_at: int
     updated_at: int
+    acknowledged_at: int | None = None
+    acknowledged_by: str | None = None
+    acknowledged_reason: str | None = field(default=None, repr=False)
+    purged_at: int | None = None
 
 
 def delivery_of(row: Mapping[Any, Any]) -> Delivery:
@@ -82,6 +86,10 @@ def delivery_of(row: Mapping[Any, Any]) -> Delivery:
         proved_by=row["proved_by"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        acknowledged_at=row["acknowledged_at"],
+        acknowledged_by=row["acknowledged_by"],
+        acknowledged_reason=row["acknowledged_reason"],
+        purged_at=row["purged_at"],
     )
 
 

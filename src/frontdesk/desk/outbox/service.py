@@ -367,9 +367,3 @@ def settle(
     delivery = delivery_of(settled)
     record_delivery(tx, delivery, actor.user_id)
     return delivery
-
-
-def count_deliveries(tx: Tx) -> tuple[dict[tuple[str, str], int], int | None]:
-    """Rows by (status, code or ""), and the birth of the oldest waiting one."""
-    counts = {(row["status"], row["error_code"] or ""): row["rows"] for row in store.count_by_status(tx)}
-    return counts, store.oldest_waiting(tx)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from frontdesk.desk.outbox.machine import DELIVERY, UNDER_WAY, WAITING
+from frontdesk.desk.outbox.machine import DEAD, DELIVERY, ENDED, UNDER_WAY, WAITING
 from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
@@ -213,12 +213,60 @@ def _pace_key(channel: str, app_id: str, chat_id: str) -> tuple[ColumnElement[bo
     return (column.channel == channel, column.app_id == app_id, column.chat_id == chat_id)
 
 
-def count_by_status(tx: Tx) -> Sequence[RowMapping]:
-    """Rows by status and code."""
-    return tx.rows(select(D.status, D.error_code, func.count().label("rows")).group_by(D.status, D.error_code))
+def census(workspace_id: str | None) -> Select[Any]:
+    """Rows by status and code, with the earliest birth of each; of one workspace or of all."""
+    statement = select(D.status, D.error_code, func.count().label("rows"), func.min(D.created_at).label("oldest"))
+    if workspace_id is not None:
+        statement = statement.where(D.workspace == workspace_id)
+    return statement.group_by(D.status, D.error_code)
 
 
-def oldest_waiting(tx: Tx) -> int | None:
-    """Birth of the oldest waiting delivery."""
-    row = tx.find(select(func.min(D.created_at).label("oldest")).where(D.status.in_(WAITING)))
-    return row["oldest"] if row is not None else None
+def acknowledge(tx: Tx, delivery_id: str, user_id: str, reason: str) -> RowMapping | None:
+    """Mark a dead delivery as seen; None where it is not dead or was marked before."""
+    statement = (
+        update(DELIVERIES)
+        .where(D.id == delivery_id, D.status.in_(DEAD), D.acknowledged_at.is_(None))
+        .values(acknowledged_at=tx.now, acknowledged_by=user_id, acknowledged_reason=reason, updated_at=tx.now)
+    )
+    return tx.find(statement.returning(DELIVERIES))
+
+
+def newest_birth(tx: Tx) -> int | None:
+    """When the newest delivery was made."""
+    row = tx.find(select(D.created_at).order_by(D.id.desc()).limit(1))
+    return row["created_at"] if row is not None else None
+
+
+def newest_chats(tx: Tx, installation_id: str, limit: int) -> Sequence[RowMapping]:
+    """The chats last written to, each with the birth of its newest delivery."""
+    newest = func.max(D.created_at).label("newest")
+    statement = select(D.chat_id, newest).where(D.installation == installation_id).group_by(D.chat_id)
+    return tx.rows(statement.order_by(newest.desc(), D.chat_id).limit(limit))
+
+
+def known_message_ids(tx: Tx, message_ids: Sequence[str]) -> Sequence[str]:
+    """Which of the provider's message ids any delivery holds."""
+    statement = select(D.provider_message_id).where(D.provider_message_id.in_(message_ids))
+    return [row["provider_message_id"] for row in tx.rows(statement)]
+
+
+def count_perhaps_sent(tx: Tx, chat_id: str) -> int:
+    """Deliveries of a chat that may have made a message and hold no id."""
+    perhaps = ("sending", "indeterminate", "settled_sent", "settled_not_sent")
+    conditions = (D.chat_id == chat_id, D.provider_message_id.is_(None), D.status.in_(perhaps))
+    return tx.count(select(func.count()).select_from(DELIVERIES).where(*conditions))
+
+
+def ids_between(tx: Tx, after: str, before: str, limit: int) -> Sequence[RowMapping]:
+    """Id, state and purge of deliveries in rising id order, which is the order of their birth."""
+    return tx.rows(select(D.id, D.status, D.purged_at).where(D.id > after, D.id < before).order_by(D.id).limit(limit))
+
+
+def purge(tx: Tx, delivery_ids: Sequence[str]) -> int:
+    """Clear text and bytes of ended deliveries; how many rows changed. What is waiting or under way is left alone."""
+    statement = (
+        update(DELIVERIES)
+        .where(D.id.in_(delivery_ids), D.status.in_(ENDED), D.purged_at.is_(None))
+        .values(text=None, payload_bytes=None, purged_at=tx.now, updated_at=tx.now)
+    )
+    return tx.execute(statement).rowcount

@@ -85,8 +85,13 @@ def begin_settling_look(
 
 
 async def look(order: Look) -> Seen:
-    """One bounded look around the moment of sending. Raises `ConnectFailed` where the provider is not reached."""
+    """One bounded look around the moment of sending. Raises `ConnectFailed` where the provider is not reached.
+
+    `unknown`, and nobody is asked, where retention has cleared what it would be compared with.
+    """
     delivery = order.delivery
+    if delivery.purged_at is not None:
+        return Seen("unknown")
     sending_at = delivery.sending_at
     assert sending_at is not None
     session = await _connect(order)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from frontdesk.desk.connections.channel import Channel, ConnectFailed, Session, Unknown
+from frontdesk.desk.connections.channel import (
+    Channel,
+    ConnectFailed,
+    NotSent,
+    RefusedFinal,
+    RefusedRetry,
+    Sent,
+    Session,
+    Unknown,
+)
 from frontdesk.desk.inbox.ports import Parts
 from frontdesk.desk.outbox import Delivery
 from frontdesk.desk.sending import steps
@@ -23,6 +32,14 @@ from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
 
 log = structlog.get_logger("frontdesk.sending")
+
+_OUTCOMES: Final[dict[type, str]] = {
+    Sent: "sent",
+    RefusedFinal: "refused",
+    RefusedRetry: "retry",
+    NotSent: "not_sent",
+    Unknown: "unknown",
+}
 
 
 class DeliveryWorker:
@@ -40,7 +57,9 @@ class DeliveryWorker:
         failpoints: Failpoints,
         capacity: int = limits.WORKER_DELIVERIES,
         on_lost: Callable[[], None] = lambda: None,
+        on_retry: Callable[[], None] = lambda: None,
         on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
+        on_pace: Callable[[str], None] = lambda _channel: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -51,7 +70,9 @@ class DeliveryWorker:
         self._failpoints = failpoints
         self._capacity = capacity
         self._on_lost = on_lost
+        self._on_retry = on_retry
         self._on_wire = on_wire
+        self._on_pace = on_pace
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
 
@@ -67,6 +88,8 @@ class DeliveryWorker:
         if attempts:
             self._failpoints.hit("t5.after")
         for attempt in attempts:
+            if attempt.delivery.attempt_count > 1:
+                self._on_retry()
             task = asyncio.get_running_loop().create_task(
                 self._deliver(attempt), name=f"delivery {attempt.delivery.id}"
             )
@@ -135,6 +158,8 @@ class DeliveryWorker:
         """Wait for the chat's slot before `sending`. False: too far away, the attempt was given back."""
         slot = await write_patiently(self._database, lambda tx: (steps.reserve(tx, attempt), tx.now))
         reserved, now = slot
+        if not reserved.reserved or reserved.at > now:
+            self._on_pace(attempt.channel_key)
         if not reserved.reserved:
             return False
         if reserved.at > now:
@@ -159,12 +184,13 @@ class DeliveryWorker:
             async with asyncio.timeout((limits.SEND_TIMEOUT_US + limits.CLOSE_TIMEOUT_US) / SECOND):
                 outcome = await channel.send(session, message)
         except asyncio.CancelledError:
+            self._on_wire(attempt.channel_key, _OUTCOMES[Unknown])
             await self._conclude(delivery, Unknown())
             raise
         except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
             _log_defect("sending.raised", delivery.id, error)
             outcome = Unknown()
-        self._on_wire(attempt.channel_key, type(outcome).__name__)
+        self._on_wire(attempt.channel_key, _OUTCOMES.get(type(outcome), "unknown"))
         self._failpoints.hit("t8.after")
         await self._conclude(delivery, outcome)
 

@@ -87,6 +87,7 @@ class TimelineEvent(Response):
     object_kind: str
     object_id: str
     code: str | None
+    reason: str | None
     actor_id: str | None
     data: dict[str, str | int | bool | None]
     at: Instant
