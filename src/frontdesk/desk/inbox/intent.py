@@ -22,6 +22,8 @@ NOT_KEPT: Final = "[not kept]"
 _CLAIM_TOKEN: Final = re.compile(r"fdc_[A-Za-z0-9_-]{32}")
 _BINDING_TOKEN: Final = re.compile(r"fdb_[0-9A-HJKMNP-TV-Z]{20}", re.IGNORECASE)
 _SKIPPED: Final = re.compile(r"(?:\s|@_user_[0-9]+|@_all(?![A-Za-z0-9_]))+")
+# The blocks of combining marks that go upon any letter.
+_MARKS: Final = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
 # Unicode's default-ignorable code points (DerivedCoreProperties.txt): what a reader does not see.
 _INVISIBLE: Final = dict.fromkeys(
     [
@@ -70,12 +72,15 @@ def detect(text: str) -> Intent:
     return Intent("reply")
 
 
-def _views(text: str) -> tuple[str, str]:
-    """The text as a reader sees it, normalised and not.
+def _views(text: str) -> tuple[str, ...]:
+    """The text as a reader sees it: normalised, as it is, and normalised without marks upon its letters.
 
-    Normalising joins a token's last letter with a mark after it and would hide a secret that stands there in full.
+    Normalising joins a letter with the mark after it and would hide a secret that stands there in full.
     """
-    return (text, text) if text.isascii() else (plain(text), text.translate(_INVISIBLE))
+    if text.isascii():
+        return (text,)
+    bare = unicodedata.normalize("NFKD", text.translate(_INVISIBLE)).translate(_INVISIBLE)
+    return (plain(text), text.translate(_INVISIBLE), _MARKS.sub("", bare))
 
 
 def _token(shape: re.Pattern[str], views: tuple[str, ...]) -> str | None:
