@@ -8,9 +8,10 @@ import unicodedata
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from frontdesk.desk.inbox import intent
-from frontdesk.desk.inbox.intent import detect, head, plain
-from frontdesk.kernel.secret_shapes import SHAPES, find_secret_shape, redact
+from frontdesk.desk.inbox.intent import detect, head
+from frontdesk.kernel.disguises import INVISIBLE as SKIPPED
+from frontdesk.kernel.disguises import plain
+from frontdesk.kernel.secret_shapes import SHAPES, find_secret_in_disguise, find_secret_shape, redact
 from tests.fuzz.profile import bounded
 
 BASE64URL = string.ascii_letters + string.digits + "-_"
@@ -87,6 +88,7 @@ def test_a_credential_is_refused_in_any_disguise(data: st.DataObject, kind: str,
     assume(secret.isascii() and secret.isprintable())
     shown = f"{before} {data.draw(disguised(secret))} {after}"
     assert detect(shown).kind != "reply"
+    assert find_secret_in_disguise(shown) is not None  # the console's door asks this
 
 
 @given(text=st.text(max_size=300))
@@ -131,4 +133,4 @@ def test_the_detector_knows_what_unicode_calls_invisible() -> None:
     for char in INVISIBLE:
         assert plain(f"a{char}b") == "ab", hex(ord(char))
     for char in "aé你あ👩0-_/":
-        assert ord(char) not in intent._INVISIBLE
+        assert ord(char) not in SKIPPED
