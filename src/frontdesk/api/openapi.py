@@ -98,7 +98,8 @@ def _describe(described: dict[str, Any], operation: Operation) -> None:
     if operation.authenticated:
         codes = (*codes, *_GATE, "origin_not_allowed")
     elif operation.path_parameters:
-        codes = (*codes, "unauthenticated", "host_not_allowed", "origin_not_allowed")  # a channel that does not exist: any other path
+        # A channel that does not exist is any other path, and any other path needs credentials.
+        codes = (*codes, "unauthenticated", "membership_required", "user_unknown", *_GATE, "origin_not_allowed")
     else:
         codes = (*codes, *_GATE, "request_invalid", "rate_limited", "unavailable", "internal_error")
     for status, listed in sorted(_by_status(codes).items()):
