@@ -140,7 +140,7 @@ def logged() -> io.StringIO:
 
 @pytest.fixture
 def door(site: Site, logged: io.StringIO) -> Iterator[Door]:
-    """The callback, which after everything still takes the push as it was signed; the log has neither trace nor text."""
+    """The callback, which after everything still takes the genuine push; the log has neither trace nor text."""
     made = Door(site)
     before = made.rows()
     yield made

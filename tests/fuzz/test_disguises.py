@@ -83,7 +83,7 @@ def test_a_command_is_one_behind_anything_unseen(data: st.DataObject, word: str,
 @given(data=st.data(), kind=st.sampled_from(sorted(PATTERNS)), before=around, after=around)
 @bounded(80)
 def test_a_credential_is_refused_in_any_disguise(data: st.DataObject, kind: str, before: str, after: str) -> None:
-    """What has the shape of a credential to a reader is never an ordinary reply, whatever stands between its letters."""
+    """What has the shape of a credential to a reader is no ordinary reply, whatever stands between its letters."""
     secret = data.draw(st.from_regex(PATTERNS[kind], fullmatch=True))
     assume(secret.isascii() and secret.isprintable())
     shown = f"{before} {data.draw(disguised(secret))} {after}"
@@ -105,7 +105,9 @@ def test_looking_is_total_and_changes_nothing(text: str) -> None:
 
 @given(
     words=st.lists(
-        st.sampled_from(["hello", "你好", "how", "is", "the", "claim", "bind", "领取", "fdc_", "pass", "sk-", "👩‍👧", "é"]),
+        st.sampled_from(
+            ["hello", "你好", "how", "is", "the", "claim", "bind", "领取", "fdc_", "pass", "sk-", "👩‍👧", "é"]
+        ),
         min_size=1,
         max_size=12,
     )

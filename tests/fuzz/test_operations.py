@@ -208,9 +208,7 @@ def explore(site: Site, operation: Operation, examples: int) -> None:
 
 
 @pytest.mark.parametrize("operation", ASKED)
-def test_every_answer_is_a_documented_one(
-    site: Site, operation: Operation, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_answer_is_a_documented_one(site: Site, operation: Operation, capfd: pytest.CaptureFixture[str]) -> None:
     """Whoever asks for whatever: no 5xx but a documented 502 or 503, every refusal a problem with a code that the
     operation documents, every answer of the documented shape; strangers to the house 401, strangers to an object 404.
     """
@@ -251,6 +249,7 @@ def test_what_the_document_does_not_name_is_refused(still_site: Site, operation:
     names the place and not the value, on every operation alike.
     """
     text = json.dumps(still_site.process.api.openapi())
+
     @bounded(4)
     @given(cases(text, operation.id, GenerationMode.POSITIVE), st.sampled_from(["query", "repeated", "body"]))
     def ask(case: Any, where: str) -> None:
@@ -272,6 +271,7 @@ def test_what_the_document_does_not_name_is_refused(still_site: Site, operation:
 def test_what_is_anothers_looks_like_what_is_not_there(still_site: Site, operation: Operation) -> None:
     """An object of another workspace is refused with exactly the answer that an absent one gets."""
     text = json.dumps(still_site.process.api.openapi())
+
     @bounded(3)
     @given(cases(text, operation.id, GenerationMode.POSITIVE))
     def ask(case: Any) -> None:

@@ -82,8 +82,8 @@ async def test_a_time_without_an_offset_is_refused_at_the_boundary(desk: DeskWor
 
 
 async def test_the_beginning_of_time_is_an_instant_like_any_other(desk: DeskWorld, seat: Seat, zone: str) -> None:
-    """FC-25: in any zone of the machine instant 0 is written `1970-01-01T00:00:00.000000Z` and is compared without an error: a
-    message signed then is outside the window, one made then is answered, and what is due then is due.
+    """FC-25: in any zone of the machine instant 0 is written as such, and is compared without an error: a message
+    signed then is outside the window, one made then is answered, and what is due then is due.
     """
     assert to_rfc3339(0) == "1970-01-01T00:00:00.000000Z"
     assert to_rfc3339(1_774_747_800 * SECOND) == "2026-03-29T01:30:00.000000Z"
