@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check tidy guarantees reference sim bench clean-run clean
+.PHONY: help setup setup-run run test check tidy guarantees reference sim fuzz bench clean-run clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -11,6 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 ARGS ?=
 SEEDS ?= 200
+FUZZ ?= 25
 DATA ?= .frontdesk
 
 help: ## list these targets
@@ -43,6 +44,9 @@ reference: setup ## write the generated pages of docs/reference from the code
 
 sim: setup ## run the seeded simulation (SEEDS=200)
 	@SEEDS=$(SEEDS) $(PYTEST) tests/sim $(ARGS)
+
+fuzz: setup ## fuzz longer than the tests do (FUZZ=25 times as many examples)
+	@FUZZ=$(FUZZ) $(PYTEST) tests/fuzz --timeout 86400 $(ARGS)
 
 bench: setup ## run the benchmarks
 	@$(BIN)/python -m bench $(ARGS)

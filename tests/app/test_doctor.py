@@ -337,7 +337,10 @@ async def test_a_server_that_is_not_ready_is_told(data: Path, serve: Serve, simu
 async def test_exchanged_key_and_token_are_named_from_the_last_refused_push(
     data: Path, serve: Serve, simulator: Sim
 ) -> None:
-    """With both exchanged, probe and doctor say `credentials_swapped`; pushes stay refused, and none of them writes."""
+    """With both exchanged, probe and doctor say `credentials_swapped`; pushes stay refused, and none of them writes.
+
+    FC-3.
+    """
     async with serve(data, feishu_domain=simulator.base) as running:
         example = await connected(running, simulator, "exchanged")
         path = f"{example.workspace}/installations/{example.installation['id']}"

@@ -49,6 +49,8 @@ async def test_a_sigkill_at_each_failpoint_ends_as_the_table_says(copy_house: Co
     """Killed at any step and started again, a message ends in exactly one of: one answer or notice, one visible
     unknown delivery, one visible unknown turn; only what followed the final commit counts as done, and no operation
     is sent twice.
+
+    FC-28, FC-30.
     """
     # One provider for all; each house uses an app of its own, so that its requests are told apart.
     async with copy_house() as provider:

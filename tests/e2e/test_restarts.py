@@ -39,6 +39,8 @@ async def acknowledged(house: House, message: str) -> bool:
 async def test_killed_between_the_acknowledgement_and_the_claim(copy_house: Copy) -> None:
     """At the moment of 200 only the receipt exists, and the acknowledgement waited for neither runner nor send; killed
     there, the message is answered once after the restart, by its first claim.
+
+    FC-10.
     """
     async with copy_house() as house:
         example = house.example

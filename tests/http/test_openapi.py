@@ -78,7 +78,7 @@ def test_every_operation_is_described(whole: Api) -> None:
             assert f"`{code}`" in response["description"]
             assert list(response["content"]) == ["application/problem+json"]
     login = entries["POST", PREFIX + "/session"]["responses"]
-    assert {"201", "400", "401", "403", "413", "422", "429", "500", "503"} == set(login)
+    assert {"201", "400", "401", "403", "413", "415", "422", "429", "500", "503"} == set(login)
     assert "404" in entries["GET", PREFIX + "/workspaces/{workspace_id}/projects"]["responses"]
 
 

@@ -49,7 +49,10 @@ async def test_a_busy_database(client: httpx2.AsyncClient) -> None:
 
 
 async def test_an_unforeseen_exception(client: httpx2.AsyncClient, capfd: pytest.CaptureFixture[str]) -> None:
-    """A defect answers the constant `internal_error`, and neither body nor log holds the exception's text."""
+    """A defect answers the constant `internal_error`, and neither body nor log holds the exception's text.
+
+    FC-61.
+    """
     response = await client.post(THINGS, json={"name": "boom"})
     assert_problem(response, 500, "internal_error")
     seen = response.text + "".join(capfd.readouterr())

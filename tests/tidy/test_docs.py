@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import unicodedata
 from pathlib import Path
@@ -110,3 +111,34 @@ def test_the_commands_that_documents_show_exist() -> None:
 def test_pictures_stay_small() -> None:
     large = [path.name for path in (DOCS / "images").glob("*") if path.stat().st_size > IMAGE_BYTES_MAX]
     assert not large
+
+
+# The rows whose part is receiving, answering, sending, storage or operation; the others belong to rooms of their own.
+FIELD_CASES = {*range(1, 41), 42, 59, 60, 61, 62, 63} - {39}
+
+
+def _field_cases_in_tests() -> dict[str, set[int]]:
+    """The rows that each test names in its docstring, by `path::test`."""
+    found = {}
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                rows = {int(number) for number in re.findall(r"\bFC-(\d+)\b", ast.get_docstring(node) or "")}
+                if rows:
+                    found[f"{path.relative_to(REPOSITORY).as_posix()}::{node.name}"] = rows
+    return found
+
+
+def test_every_field_case_has_its_tests() -> None:
+    listed: dict[str, set[int]] = {}
+    for row in re.findall(
+        r"^\| FC-\d+ \|.*$", (DOCS / "internals" / "field-cases.md").read_text("utf-8"), re.MULTILINE
+    ):
+        number = int(re.findall(r"FC-(\d+)", row)[0])
+        tests = re.findall(r"`(tests/[^`]+)`", row)
+        assert tests, row
+        for test in tests:
+            listed.setdefault(test, set()).add(number)
+    assert {number for rows in listed.values() for number in rows} >= FIELD_CASES
+    named = _field_cases_in_tests()
+    assert [test for test, rows in listed.items() if not rows <= named.get(test, set())] == []

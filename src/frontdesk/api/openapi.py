@@ -31,6 +31,9 @@ _SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"console_sessio
 _PROBLEM_REF: Final = {"$ref": "#/components/schemas/ProblemBody"}
 _TEXT: Final = {"text/html": {"schema": {"type": "string"}}}
 
+# What the gate refuses before any operation, whatever it takes.
+_GATE: Final = ("host_not_allowed", "encoding_unsupported", "body_malformed", "body_too_large")
+
 _JSON: Final[dict[str, Any]] = {"application/json": {"schema": {}}}
 # Pages and answers beside the API's own operations: (method, path, operation id, summary, media types, public).
 _PLAIN: Final[tuple[tuple[str, str, str, str, dict[str, Any], bool], ...]] = (
@@ -90,12 +93,15 @@ def _describe(described: dict[str, Any], operation: Operation) -> None:
     responses = described["responses"]
     responses.pop("422", None)
     codes = (*COMMON_ERRORS, *operation.errors, "internal_error") if operation.authenticated else operation.errors
-    if operation.path_parameters and operation.authenticated:
+    if operation.path_parameters:
         codes = (*codes, "route_not_found")  # a parameter that no id can look like
-    if operation.request is not None:
-        codes = (*codes, "body_malformed", "body_too_large")
-        if not operation.authenticated:
-            codes = (*codes, "host_not_allowed", "request_invalid", "rate_limited", "unavailable", "internal_error")
+    if operation.authenticated:
+        codes = (*codes, *_GATE, "origin_not_allowed")
+    elif operation.path_parameters:
+        # A channel that does not exist is any other path, and any other path needs credentials.
+        codes = (*codes, "unauthenticated", "membership_required", "user_unknown", *_GATE, "origin_not_allowed")
+    else:
+        codes = (*codes, *_GATE, "request_invalid", "rate_limited", "unavailable", "internal_error")
     for status, listed in sorted(_by_status(codes).items()):
         responses[str(status)] = {
             "description": "; ".join(f"`{code}`: {PROBLEMS[code].en}" for code in listed),

@@ -240,7 +240,10 @@ async def test_a_late_worker_writes_nothing(desk: DeskWorld, seat: Seat, had_beg
 
 @pytest.mark.spec("DESK-304")
 async def test_the_same_owner_is_fenced_from_its_own_earlier_claim(desk: DeskWorld, seat: Seat) -> None:
-    """One owner string claims, gives back and claims again: what belongs to the first claim touches zero rows."""
+    """One owner string claims, gives back and claims again: what belongs to the first claim touches zero rows.
+
+    FC-17, FC-18.
+    """
     await desk.ask("hello", seat)
     (first,) = await claimed(desk, owner="same")
     await desk.write(working.retry, first, "credential_unavailable")

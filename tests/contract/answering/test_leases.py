@@ -272,7 +272,10 @@ async def test_a_lapsed_lease_is_neither_renewed_nor_sent_under(desk: DeskWorld,
 @pytest.mark.engine("postgresql")
 @pytest.mark.spec("DESK-146")
 async def test_workers_whose_clocks_disagree_take_no_live_lease(desk: DeskWorld, seat: Seat, engine: Engine) -> None:
-    """Ten minutes ahead or behind, a process compares leases by the database's clock alone."""
+    """Ten minutes ahead or behind, a process compares leases by the database's clock alone.
+
+    FC-23.
+    """
     await desk.ask("hello", seat)
     real = ManualClock(0)
     sessions = [open_database(engine.url, ManualClock(real.now_us() + skew), SystemEntropy()) for skew in skews()]

@@ -62,3 +62,31 @@ async def test_the_hint_comes_after_the_commit(desk: DeskWorld, open_session: An
     await desk.push(desk.message("hi", seat), database=open_session(wake=wake))
     await asyncio.wait_for(told.wait(), 10)
     assert [count for topics, count in seen if "receipts" in topics] == [1]
+
+
+async def test_a_push_before_anything_listens_is_kept(desk: DeskWorld, open_session: Any) -> None:
+    """FC-12: a message that is taken before the worker's loop stands, when its hint reaches nobody, is signed for like
+    any other; the loop finds it when it begins. Nothing is dropped for want of somebody who is ready.
+    """
+    hub = WakeHub()
+    early = open_session(wake=hub.wake)
+    seat = await desk.seat()
+    received = await desk.push(desk.message("early", seat), database=early)
+    assert (await desk.receipt(received))["status"] == "received"
+    hub.bind()
+    options = WorkerOptions("worker-late", True, False, 30 * SECOND, SECOND, 8, 4 * HOUR, "test")
+    worker = Worker(early, desk.parts, options, clock=desk.clock, hub=hub, failpoints=Failpoints())
+    sent = asyncio.Event()
+
+    async def note(message: Any) -> None:
+        sent.set()
+
+    desk.channel.on_send = note
+    await worker.start()
+    worker.serve()
+    try:
+        await asyncio.wait_for(sent.wait(), 60)
+    finally:
+        await worker.stop()
+    assert [request.text for request in desk.runner.requests] == ["early"]
+    assert (await desk.receipt(received))["status"] == "completed"

@@ -337,7 +337,10 @@ async def test_lost_authority_and_a_lost_lease_write_nothing(desk: DeskWorld, se
 @pytest.mark.spec("DESK-306")
 @pytest.mark.parametrize("paused", ["connecting", "sending"])
 async def test_a_sender_paused_past_its_lease_makes_no_second_request(desk: DeskWorld, seat: Seat, paused: str) -> None:
-    """Another recovers and claims meanwhile; together they make at most one request and the row says what is true."""
+    """Another recovers and claims meanwhile; together they make at most one request and the row says what is true.
+
+    FC-16.
+    """
     row = await answered(desk, seat)
     arrived, resume = asyncio.Event(), asyncio.Event()
     lost: list[int] = []
@@ -430,7 +433,10 @@ async def test_from_the_commit_on_what_is_not_known_is_unknown(
 
 @pytest.mark.spec("DESK-158")
 async def test_a_restart_sends_nothing_a_second_time(desk: DeskWorld, seat: Seat) -> None:
-    """Sending, unknown, sent, failed and settled ones stay what they are, within the provider's hour and beyond it."""
+    """Sending, unknown, sent, failed and settled ones stay what they are, within the provider's hour and beyond it.
+
+    FC-28.
+    """
     rows = {}
     for outcome in (Sent("om_x"), RefusedFinal("target_revoked"), Unknown()):
         desk.channel.outcomes.append(outcome)
@@ -647,7 +653,10 @@ async def test_a_rate_limit_is_waited_for_under_the_same_uuid(desk: DeskWorld, s
 
 @pytest.mark.spec("DESK-312")
 async def test_what_waited_too_long_is_not_sent_at_boot(desk: DeskWorld, seat: Seat) -> None:
-    """Of 110 deliveries aged 0 to 15 hours a limit of one hour lets the younger ones go, and connects for no other."""
+    """Of 110 deliveries aged 0 to 15 hours a limit of one hour lets the younger ones go, and connects for no other.
+
+    FC-29.
+    """
     spread = 15 * HOUR // 109
     now = desk.clock.now_us() + 20 * HOUR
 

@@ -26,7 +26,7 @@ from frontdesk.kernel.clock import SECOND
 from frontdesk.kernel.codes import RUNNER_CODES
 from frontdesk.kernel.errors import DatabaseBusy, Problem
 from frontdesk.kernel.machine import Lease
-from frontdesk.kernel.secret_shapes import find_secret_shape
+from frontdesk.kernel.secret_shapes import find_secret_in_disguise
 from frontdesk.storage import patience
 from frontdesk.storage.database import CommitUnknown, Database
 from frontdesk.storage.patience import write_patiently
@@ -163,7 +163,7 @@ class ConversationSender:
             return known
         if not conversation.active:
             raise Problem("conversation_closed")
-        if find_secret_shape(message.content) is not None:
+        if find_secret_in_disguise(message.content) is not None:
             raise Problem("credential_text_refused")
         lease = Lease(self._owner, 1, tx.now + self._lease_us)
         try:
