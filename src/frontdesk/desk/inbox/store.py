@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, RowMapping, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from frontdesk.desk.inbox.machine import OPEN, RECEIPT, WAITING
@@ -96,32 +96,41 @@ def open_of_grant(tx: Tx, grant_id: str) -> tuple[int, int]:
     return (row["open"], row["newest"] or 0) if row is not None else (0, 0)
 
 
-def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
-    """Due receipts that no earlier open receipt of their grant stands before, oldest due first."""
-    earlier = RECEIPTS.alias("earlier")
-    e = earlier.c
+def _heads() -> Select[Any]:
+    e = RECEIPTS.alias("earlier").c
     blocked = exists().where(
         e.reply_grant == R.reply_grant,
         e.status.in_(OPEN),
         e.execution == "work",
         or_(e.created_at < R.created_at, and_(e.created_at == R.created_at, e.id < R.id)),
     )
-    return tx.rows(
+    return (
         select(R.id, R.attempt_count, R.reply_grant)
-        .where(R.status.in_(WAITING), R.not_before <= tx.now, R.execution == "work", ~blocked)
+        .where(R.status.in_(WAITING), R.not_before <= bindparam("now"), R.execution == "work", ~blocked)
         .order_by(R.not_before, R.created_at, R.id)
-        .limit(limit)
+        .limit(bindparam("at_most"))
     )
+
+
+# Built once: several loops of an idle server ask them every second.
+_HEADS: Final = _heads()
+_LAPSED: Final = (
+    select(R.id, R.attempt_count)
+    .where(R.status == "processing", R.lease_expires_at <= bindparam("now"))
+    .order_by(R.lease_expires_at, R.id)
+    .limit(bindparam("at_most"))
+)
+_LAPSED_WITH_TURN: Final = _LAPSED.where(R.turn.is_not(None))
+
+
+def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """Due receipts that no earlier open receipt of their grant stands before, oldest due first."""
+    return tx.rows(_HEADS, {"now": tx.now, "at_most": limit})
 
 
 def lapsed(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """Receipts in work whose lease has passed."""
-    return tx.rows(
-        select(R.id, R.attempt_count)
-        .where(R.status == "processing", R.lease_expires_at <= tx.now)
-        .order_by(R.lease_expires_at, R.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED, {"now": tx.now, "at_most": limit})
 
 
 def move(
@@ -199,9 +208,4 @@ def oldest_open(tx: Tx) -> int | None:
 
 def lapsed_with_turn(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """As `lapsed`, but only what made a turn: `set_turn` is in the commit that begins it."""
-    return tx.rows(
-        select(R.id, R.attempt_count)
-        .where(R.status == "processing", R.lease_expires_at <= tx.now, R.turn.is_not(None))
-        .order_by(R.lease_expires_at, R.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED_WITH_TURN, {"now": tx.now, "at_most": limit})

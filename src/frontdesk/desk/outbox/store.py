@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -89,33 +90,45 @@ def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int
     return tx.find(statement) is not None
 
 
+@cache
+def _due(resumed: bool) -> Select[Any]:
+    """What `due_ids` runs, built once: several loops of an idle server ask it every second."""
+    e = DELIVERIES.alias("earlier").c
+    now = bindparam("now")
+    blocked = exists().where(
+        e.installation == D.installation,
+        e.chat_id == D.chat_id,
+        or_(e.status.in_(UNDER_WAY), and_(e.status.in_(WAITING), e.not_before <= now)),
+        or_(e.created_at < D.created_at, and_(e.created_at == D.created_at, e.id < D.id)),
+    )
+    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= now, ~blocked)
+    if resumed:
+        at, last = bindparam("after_at"), bindparam("after_id")
+        statement = statement.where((D.not_before > at) | ((D.not_before == at) & (D.id > last)))
+    return statement.order_by(D.not_before, D.id).limit(bindparam("at_most"))
+
+
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
     """Waiting deliveries that are due, oldest due first, after a fair cursor; of each chat the earliest alone.
 
     One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which
     they were given. One that waits for another try later does not hold the others up.
     """
-    e = DELIVERIES.alias("earlier").c
-    blocked = exists().where(
-        e.installation == D.installation,
-        e.chat_id == D.chat_id,
-        or_(e.status.in_(UNDER_WAY), and_(e.status.in_(WAITING), e.not_before <= tx.now)),
-        or_(e.created_at < D.created_at, and_(e.created_at == D.created_at, e.id < D.id)),
-    )
-    statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= tx.now, ~blocked)
-    if after is not None:
-        statement = statement.where((D.not_before > after[0]) | ((D.not_before == after[0]) & (D.id > after[1])))
-    return tx.rows(statement.order_by(D.not_before, D.id).limit(limit))
+    cursor = {} if after is None else {"after_at": after[0], "after_id": after[1]}
+    return tx.rows(_due(after is not None), {"now": tx.now, "at_most": limit, **cursor})
+
+
+_LAPSED: Final = (
+    select(D.id, D.status)
+    .where(D.status.in_(UNDER_WAY), D.lease_expires_at <= bindparam("now"))
+    .order_by(D.lease_expires_at, D.id)
+    .limit(bindparam("at_most"))
+)
 
 
 def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """Deliveries whose lease has passed, oldest first."""
-    return tx.rows(
-        select(D.id, D.status)
-        .where(D.status.in_(UNDER_WAY), D.lease_expires_at <= tx.now)
-        .order_by(D.lease_expires_at, D.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED, {"now": tx.now, "at_most": limit})
 
 
 def aged_ids(tx: Tx, born_before: int, limit: int) -> Sequence[str]:
