@@ -8,6 +8,7 @@ import dataclasses
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -27,6 +28,7 @@ from frontdesk.kernel.machine import Fence
 from frontdesk.storage import guarded
 from tests.sim import world
 
+PERSONS: Final = (1, 2, 3)
 Patch = contextlib.AbstractContextManager[Any]
 
 DELIVERIES: Final = METADATA.tables["deliveries"]
@@ -63,17 +65,9 @@ def receipts_not_unique() -> Iterator[None]:
         around = read(tx, installation_id, message)
         return None if around is None else dataclasses.replace(around, known=None)
 
-    template = world._template()
-    whole = template.read_bytes()
-    with sqlite3.connect(template) as connection:
-        connection.execute("PRAGMA writable_schema=ON")
-        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'receipts'").fetchone()
-        unique = re.compile(r",\s*CONSTRAINT uq_receipts_installation_provider_message_id UNIQUE \([^)]*\)")
-        changed, times = unique.subn("", sql)
-        assert times == 1
-        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'receipts'", (changed,))
-        connection.execute("DELETE FROM sqlite_master WHERE name = 'sqlite_autoindex_receipts_2'")
-    connection.close()
+    templates = {path: path.read_bytes() for path in (world.settled(persons).path for persons in PERSONS)}
+    for template in templates:
+        _forget_uniqueness(template)
     try:
         with _both(
             mock.patch.object(reception, "read_around", blind),
@@ -83,7 +77,20 @@ def receipts_not_unique() -> Iterator[None]:
         ):
             yield
     finally:
-        template.write_bytes(whole)
+        for template, whole in templates.items():
+            template.write_bytes(whole)
+
+
+def _forget_uniqueness(template: Path) -> None:
+    with sqlite3.connect(template) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'receipts'").fetchone()
+        unique = re.compile(r",\s*CONSTRAINT uq_receipts_installation_provider_message_id UNIQUE \([^)]*\)")
+        changed, times = unique.subn("", sql)
+        assert times == 1
+        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'receipts'", (changed,))
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'sqlite_autoindex_receipts_2'")
+    connection.close()
 
 
 def takeover_keeps_generation() -> Patch:
@@ -238,6 +245,8 @@ MUTANTS: Final[tuple[Callable[[], Patch], ...]] = (
 
 def seeds_until_red(mutant: Callable[[], Patch], seeds_max: int) -> tuple[int, str] | None:
     """How many seeds it took, and what was said; None where all were green."""
+    for persons in PERSONS:  # made by the whole product
+        world.settled(persons)
     for seed in range(seeds_max):
         with mutant():
             try:

@@ -12,7 +12,7 @@ from frontdesk.desk import connections, conversations, grants, inbox, outbox, ru
 from frontdesk.desk.connections.channel import Recall
 from frontdesk.desk.conversations.sender import Message
 from frontdesk.desk.grants import CreateGrant, CreateRaced
-from frontdesk.identity.members import update_member
+from frontdesk.identity.members import add_member, remove_member, update_member
 from frontdesk.identity.model import Actor
 from frontdesk.identity.projects import update_project
 from frontdesk.identity.users import update_user
@@ -53,6 +53,12 @@ class People:
         self.place: Any = None
 
     # ------------------------------------------------------------------------------------------ before the first start
+
+    def move_in(self, place: Any, persons: tuple[Person, ...]) -> None:
+        """Begin as those who settled in."""
+        self.place = place
+        self.persons = [dataclasses.replace(person, messages=[]) for person in persons]
+        self._numbers = itertools.count(len(persons) + 1)
 
     async def settle_in(self) -> None:
         """First start, an installation, and for each person a binding, a conversation and a grant."""
@@ -144,6 +150,11 @@ class People:
             self.world.spawn(self._live(person), f"person {person.sender}")
         if self.world.plan.trouble or self.world.plan.steps or self.world.plan.stop:
             self.world.spawn(self._trouble(), "trouble")
+        if self.world.plan.leap:
+            self.world.spawn(self._leap_apart(), "leap")
+            self.world.spawn(self._strike_surely(), "sure death")
+        if self.world.plan.sure_revocation is not None:
+            self.world.spawn(self._withdraw_surely(self.world.plan.sure_revocation), "sure withdrawal")
 
     async def _live(self, person: Person) -> None:
         world, plan = self.world, self.world.plan
@@ -152,7 +163,7 @@ class People:
             await asyncio.sleep(world.dice.uniform(0, 2 * plan.pause_s))
             if world.quiet:
                 return
-            if (mend := self._mended_by(person)) is not None and world.dice.random() < 0.5:
+            if (mend := self._mended_by(person)) is not None and world.dice.random() < 0.7:
                 await self._act(mend, person)
             elif world.chance(plan.withdraw):
                 await self._act(world.dice.choice(WITHDRAWALS), person)
@@ -200,21 +211,55 @@ class People:
         clock.offset_us += step if clock.offset_us < 10 * MINUTE else -20 * MINUTE
         self.world.note(f"a clock leaps to {clock.offset_us}")
 
+    async def _leap_apart(self) -> None:
+        """Once at a moment of its own, two processes' clocks come to stand ten minutes further apart, or closer."""
+        world = self.world
+        await asyncio.sleep(world.dice.uniform(1, world.plan.duration_s - 1))
+        if world.quiet:
+            return
+        clock = world.dice.choice(world.clocks)
+        clock.offset_us += 10 * MINUTE if clock.offset_us <= 0 else -10 * MINUTE
+        world.note(f"a clock leaps ten minutes to {clock.offset_us}")
+        world.happened["leap"] += 1
+
+    async def _strike_surely(self) -> None:
+        """Late in the day a process dies, where none has died yet."""
+        world = self.world
+        await asyncio.sleep(world.plan.duration_s * 0.85)
+        while not world.quiet and not world.deaths:
+            if (life := world.any_life()) is not None:
+                world.strike(life)
+            await asyncio.sleep(0.5)
+
+    async def _withdraw_surely(self, name: str) -> None:
+        """Once at a moment of its own, somebody takes this back, whoever has to be asked how often; later it is mended."""
+        world = self.world
+        await asyncio.sleep(world.dice.uniform(1, world.plan.duration_s * 0.8))
+        person = world.dice.choice(self.persons)
+        for _ in range(20):
+            if world.quiet or await self._act(getattr(People, name), person) == "done":
+                break
+            await asyncio.sleep(1)
+        await asyncio.sleep(world.dice.uniform(0, 20))
+        for verb in MENDS[name]:
+            await self._act(verb, person)
+
     async def _ambush(self, person: Person) -> None:
         world = self.world
         await asyncio.sleep(world.lag() * world.dice.choice((1, 4, 20)))
         off, on = world.dice.choice(AMBUSHES)
-        await self._act(off, person)
+        if await self._act(off, person) == "done":
+            world.happened[f"ambush {off.__name__}"] += 1
         await asyncio.sleep(world.dice.uniform(0, 20))
         for verb in on:
             await self._act(verb, person)
 
-    async def _act(self, verb: Callable[..., Any], person: Person) -> None:
-        """One act through one process. What it is refused with is part of life; a defect is not."""
+    async def _act(self, verb: Callable[..., Any], person: Person) -> str:
+        """One act through one process, and how it ended. What it is refused with is part of life; a defect is not."""
         world = self.world
         life = world.any_life()
         if life is None:
-            return
+            return "nobody serves"
         self.busy += 1
         outcome = await through(life, verb(self, life, person), verb.__name__)
         self.busy -= 1
@@ -226,6 +271,9 @@ class People:
         world.note(f"{person.sender} {verb.__name__} by {life.name}: {told}")
         if isinstance(outcome, BaseException) and not isinstance(outcome, Problem | DatabaseBusy | CreateRaced):
             raise world.violation(Violation(f"{verb.__name__} ended with {outcome!r}")) from outcome
+        if told == "done":
+            world.happened[f"act {verb.__name__}"] += 1
+        return told
 
     async def revoke(self, life: Life, person: Person) -> None:
         process, place = life.process, self.place
@@ -354,6 +402,18 @@ class People:
     async def promote(self, life: Life, person: Person) -> None:
         await self._role(life, person, "operator")
 
+    async def remove(self, life: Life, person: Person) -> None:
+        place = self.place
+        await life.database.write(lambda tx: remove_member(tx, place.owner, place.workspace_id, person.member_id))
+
+    async def admit(self, life: Life, person: Person) -> None:
+        def admit(tx: Tx) -> str:
+            place = self.place
+            member = add_member(tx, place.owner, place.workspace_id, role="operator", user_id=person.actor.user_id)
+            return member.id
+
+        person.member_id = await life.database.write(admit)
+
     async def disable(self, life: Life, person: Person) -> None:
         await life.database.write(
             lambda tx: update_user(tx, self.place.owner, person.actor.user_id, {"disabled": True})
@@ -391,6 +451,7 @@ WITHDRAWALS: tuple[Callable[..., Any], ...] = (
 TROUBLES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (People.switch_off, People.switch_on),
     (People.demote, People.promote),
+    (People.remove, People.admit),
     (People.disable, People.enable),
     (People.archive, People.restore),
 )
@@ -401,3 +462,9 @@ AMBUSHES: tuple[tuple[Callable[..., Any], tuple[Callable[..., Any], ...]], ...] 
     (People.console, (People.renew,)),
     *((off, (on, on, on)) for off, on in TROUBLES),
 )
+MENDS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "revoke": (People.authorise,),
+    "unbind": (People.rebind,),
+    "close": (),
+    **{off.__name__: (on, on, on) for off, on in TROUBLES},
+}

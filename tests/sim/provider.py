@@ -40,6 +40,7 @@ from frontdesk.desk.connections.channel import (
 from frontdesk.kernel import limits
 from frontdesk.kernel.clock import SECOND
 from tests.sim.life import LOST, Life, Violation, through
+from tests.sim.plan import CONNECTS, FATES
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -98,13 +99,20 @@ class Provider:
         self.shown: list[Shown] = []
         self.pushes: dict[str, Push] = {}
         self.outstanding = 0
+        self._newest: dict[str, int] = {}
+        self._sure_fate = world.plan.sure_fate
+        self.messages = 0
         self._numbers = itertools.count(1)
+
+    def skip(self, messages: int) -> None:
+        """So many numbers were given out before this world began."""
+        self._numbers = itertools.count(messages + 1)
 
     # ------------------------------------------------------------------------------------------ in
 
     def message(self, sender: str, chat: str, text: str, parent: str | None) -> InboundMessage:
         """A person's new message."""
-        number = next(self._numbers)
+        self.messages = number = next(self._numbers)
         now_ms = self.world.true.now_us() // 1000
         name = f"om_{number}"
         parts = {
@@ -164,6 +172,7 @@ class Provider:
         life = self.world.any_life()
         if life is None:
             return False
+        self._count(push)
         event = push.event
         if isinstance(event, InboundMessage) and self.world.chance(0.5):
             event = dataclasses.replace(event, event_id=f"ev_{next(self._numbers)}")
@@ -178,6 +187,19 @@ class Provider:
         push.acknowledged = True
         self.world.watch.acknowledged(push)
         return not self.world.chance(self.world.plan.lost_ack)
+
+    def _count(self, push: Push) -> None:
+        """What is special about this attempt, for the coverage of a run."""
+        happened = self.world.happened
+        happened["push again"] += push.attempts > 1
+        happened["push again after its 200"] += push.acknowledged
+        if isinstance(push.event, InboundMessage):
+            if push.attempts == 1:
+                late_ms = self.world.true.now_us() // 1000 - push.event.created_at_ms
+                happened["push late"] += late_ms > 1_000
+                happened["push out of order"] += push.event.created_at_ms < self._newest.get(push.event.chat_id, 0)
+            newest = max(push.event.created_at_ms, self._newest.get(push.event.chat_id, 0))
+            self._newest[push.event.chat_id] = newest
 
     # ------------------------------------------------------------------------------------------ out
 
@@ -216,9 +238,7 @@ class Provider:
     def _arrive(self, wire: Wire, answer: asyncio.Future[Outcome]) -> None:
         """What becomes of a request, whoever still waits for its answer."""
         world = self.world
-        fate = world.dice.choice(("drop", "take_and_drop", "rate", "token", "refuse", "silent", "raise"))
-        if not world.chance(world.plan.wire):
-            fate = "take"
+        fate = self.next_fate()
         if fate in ("take", "take_and_drop", "silent"):
             self.shown.append(
                 Shown(f"om_bot_{wire.number}", wire.operation_id, wire.chat_id, wire.reply_to, wire.content)
@@ -239,6 +259,26 @@ class Provider:
         if outcome is None:
             return
         world.later(world.lag(), _answer, answer, outcome, fate == "raise")
+
+    def next_fate(self) -> str:
+        """How this wire request ends: the seed's sure fault comes first of all, the others by chance."""
+        world = self.world
+        fate = world.dice.choice(tuple(name for name in FATES if name != "not_sent"))
+        if not world.chance(world.plan.wire):
+            fate = "take"
+        if self._sure_fate not in (None, "not_sent") and not world.quiet:
+            fate, self._sure_fate = self._sure_fate or fate, None
+        world.happened[f"fate {fate}"] += 1
+        return fate
+
+    def refuses_connection(self) -> bool:
+        """Whether no connection stands for this send, so that no byte of it leaves."""
+        world = self.world
+        refuses = world.chance(world.plan.wire * 0.1)
+        if self._sure_fate == "not_sent" and not world.quiet:
+            refuses, self._sure_fate = True, None
+        world.happened["fate not_sent"] += refuses
+        return refuses
 
     def visible(self, operation_id: str) -> list[Shown]:
         """Our messages of one operation in the chat."""
@@ -329,10 +369,11 @@ class SimChannel:
         await asyncio.sleep(
             world.dice.uniform(5, 20) if slow else world.dice.choice((0.0, 0.3, 2.0)) * world.lag() * 10
         )
-        if world.chance(world.plan.connect):
-            code = world.dice.choice(
-                ("connect_failed", "provider_credentials_rejected", "rate_limited", "provider_token_rejected")
-            )
+        code = world.dice.choice(CONNECTS) if world.chance(world.plan.connect) else None
+        if world.sure_connect is not None and not world.quiet:
+            code, world.sure_connect = world.sure_connect, None
+        if code is not None:
+            world.happened[f"connect {code}"] += 1
             raise ConnectFailed(code, wait_ms=world.dice.choice((None, 1_000)))
         return object()
 
@@ -347,8 +388,9 @@ class SimChannel:
         await asyncio.sleep(world.dice.uniform(3, 9) if world.chance(world.plan.pause) else world.lag())
         if message.start_before_us is not None and self._life.clock.monotonic_us() >= message.start_before_us:
             world.provider.attempts.setdefault(message.operation_id, []).append(None)
+            world.happened["send begun too late"] += 1
             return Unknown()
-        if world.chance(world.plan.wire * 0.1):
+        if world.provider.refuses_connection():
             world.provider.attempts.setdefault(message.operation_id, []).append(None)
             return NotSent("not_sent_connection")
         return await world.provider.take(self._life, message)
@@ -364,4 +406,5 @@ class SimChannel:
         world = self._world
         await asyncio.sleep(10.0 if world.chance(world.plan.slow) else world.lag())
         if world.chance(world.plan.connect):
+            world.happened["close failed"] += 1
             raise OSError("close failed")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 RUNNER = "sim"
+FATES = ("fail", "raise", "fail", "raise", "hang", "deaf")
 
 
 class Asked:
@@ -61,8 +62,9 @@ class SimRunner:
         if world.asked.turns[request.turn_id] > 1:
             raise world.violation(Violation(f"the runner was asked twice for turn {request.turn_id}"))
         world.watch.runner_begins(request)
-        fate = world.dice.choice(("fail", "raise", "hang", "deaf")) if world.chance(world.plan.runner) else "answer"
+        fate = world.dice.choice(FATES) if world.chance(world.plan.runner) else "answer"
         await asyncio.sleep(world.dice.choice((0.01, 0.5, 3.0)) * (1 + world.dice.random()))
+        world.happened[f"runner {fate}"] += 1
         if fate == "fail":
             return Failed(world.dice.choice(("runner_unavailable", "runner_rate_limited")))
         if fate == "raise":
@@ -72,7 +74,8 @@ class SimRunner:
             return Failed("runner_cancelled")
         if fate == "deaf":
             await _deaf()
-        if world.chance(world.plan.late):
+        # One that was deaf has used up the time it is given to end (8 s): it comes back at once, or it is given up.
+        if fate == "answer" and world.chance(world.plan.late):
             for _ in range(world.dice.randint(2, 8)):
                 progress.note(Step.THINKING)
                 await asyncio.sleep(12)

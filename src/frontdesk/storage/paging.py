@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, Table, and_, or_, select, union_all
+from sqlalchemy import BindParameter, ColumnElement, FromClause, RowMapping, Select, Table, and_, or_, select, union_all
 
 from frontdesk.storage.tx import Tx
 
@@ -29,8 +29,8 @@ def page(
     return rows[:limit], (last["created_at"], last["id"])
 
 
-def first_over(parts: Sequence[Select[Any]], order: Sequence[str], limit: int) -> Select[Any]:
-    """The first `limit` rows of several selects, by the columns named in `order`, ascending.
+def first_over(parts: Sequence[Select[Any]], order: Sequence[str], limit: BindParameter[Any]) -> Select[Any]:
+    """The first rows of several selects, by the columns named in `order`, ascending; as many as `limit` is bound to.
 
     Each part is read in the order of its own index and stops at the limit. One select with `status IN (…)` would read
     and sort every row of these states, which is all that waits.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import RowMapping, func, or_, select, update
+from sqlalchemy import RowMapping, bindparam, func, or_, select, update
 
 from frontdesk.desk.conversations.machine import CONVERSATION, TURN
 from frontdesk.desk.conversations.model import ANSWERED, Conversation, StoredProposal, Turn
@@ -212,16 +212,18 @@ def try_request_cancel(tx: Tx, turn_id: str) -> bool:
     return tx.execute(statement).rowcount == 1
 
 
+# Built once: a loop of an idle server asks it every second.
+_LAPSED: Final = (
+    select(TURNS.c.id)
+    .where(TURNS.c.status == "running", TURNS.c.lease_expires_at <= bindparam("now"))
+    .order_by(TURNS.c.lease_expires_at, TURNS.c.id)
+    .limit(bindparam("at_most"))
+)
+
+
 def lapsed_turn_ids(tx: Tx, limit: int) -> Sequence[str]:
     """Running console and API turns whose lease has passed, longest first."""
-    column = TURNS.c
-    statement = (
-        select(column.id)
-        .where(column.status == "running", column.lease_expires_at <= tx.now)
-        .order_by(column.lease_expires_at, column.id)
-        .limit(limit)
-    )
-    return [row["id"] for row in tx.rows(statement)]
+    return [row["id"] for row in tx.rows(_LAPSED, {"now": tx.now, "at_most": limit})]
 
 
 # ---------------------------------------------------------------------------------------------- proposals

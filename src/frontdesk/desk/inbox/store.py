@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -106,8 +106,7 @@ def open_of_grants(tx: Tx, grant_ids: Sequence[str]) -> dict[str, tuple[int, int
     }
 
 
-def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
-    """Due receipts that no earlier open receipt of their grant stands before, oldest due first."""
+def _heads() -> Select[Any]:
     earlier = RECEIPTS.alias("earlier")
     e = earlier.c
     blocked = exists().where(
@@ -118,21 +117,32 @@ def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
     )
     due = [
         select(R.id, R.attempt_count, R.reply_grant, R.not_before, R.created_at).where(
-            R.status == status, R.not_before <= tx.now, R.execution == "work", ~blocked
+            R.status == status, R.not_before <= bindparam("now"), R.execution == "work", ~blocked
         )
         for status in WAITING
     ]
-    return tx.rows(first_over(due, ("not_before", "created_at", "id"), limit))
+    return first_over(due, ("not_before", "created_at", "id"), bindparam("at_most"))
+
+
+# Built once: several loops of an idle server ask them every second.
+_HEADS: Final = _heads()
+_LAPSED: Final = (
+    select(R.id, R.attempt_count)
+    .where(R.status == "processing", R.lease_expires_at <= bindparam("now"))
+    .order_by(R.lease_expires_at, R.id)
+    .limit(bindparam("at_most"))
+)
+_LAPSED_WITH_TURN: Final = _LAPSED.where(R.turn.is_not(None))
+
+
+def heads(tx: Tx, limit: int) -> Sequence[RowMapping]:
+    """Due receipts that no earlier open receipt of their grant stands before, oldest due first."""
+    return tx.rows(_HEADS, {"now": tx.now, "at_most": limit})
 
 
 def lapsed(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """Receipts in work whose lease has passed."""
-    return tx.rows(
-        select(R.id, R.attempt_count)
-        .where(R.status == "processing", R.lease_expires_at <= tx.now)
-        .order_by(R.lease_expires_at, R.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED, {"now": tx.now, "at_most": limit})
 
 
 def move(
@@ -238,9 +248,4 @@ def purge(tx: Tx, receipt_ids: Sequence[str]) -> int:
 
 def lapsed_with_turn(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """As `lapsed`, but only what made a turn: `set_turn` is in the commit that begins it."""
-    return tx.rows(
-        select(R.id, R.attempt_count)
-        .where(R.status == "processing", R.lease_expires_at <= tx.now, R.turn.is_not(None))
-        .order_by(R.lease_expires_at, R.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED_WITH_TURN, {"now": tx.now, "at_most": limit})

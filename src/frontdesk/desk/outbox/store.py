@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    RowMapping,
+    Select,
+    String,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from frontdesk.desk.outbox.machine import DEAD, DELIVERY, ENDED, UNDER_WAY, WAITING
@@ -89,39 +103,51 @@ def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int
     return tx.find(statement) is not None
 
 
+@cache
+def _due(resumed: bool) -> Select[Any]:
+    """What `due_ids` runs, built once: several loops of an idle server ask it every second."""
+    earlier = DELIVERIES.alias("earlier")
+    e = earlier.c
+    now: BindParameter[int] = bindparam("now")
+    blocked = exists().where(
+        e.installation == D.installation,
+        e.chat_id == D.chat_id,
+        e.status.in_((*UNDER_WAY, *WAITING)),
+        or_(e.status.in_(UNDER_WAY), e.not_before <= now),
+        stands_before(earlier, DELIVERIES),
+    )
+    parts = [
+        select(D.id, D.not_before, D.reply_grant).where(D.status == status, D.not_before <= now, ~blocked)
+        for status in WAITING
+    ]
+    if resumed:
+        at: BindParameter[int] = bindparam("after_at")
+        last: BindParameter[str] = bindparam("after_id")
+        parts = [part.where((D.not_before > at) | ((D.not_before == at) & (D.id > last))) for part in parts]
+    return first_over(parts, ("not_before", "id"), bindparam("at_most"))
+
+
 def due_ids(tx: Tx, limit: int, after: tuple[int, str] | None = None) -> Sequence[RowMapping]:
     """Waiting deliveries that are due, oldest due first, after a fair cursor; of each chat the earliest alone.
 
     One that is due or under way stands before the later ones of its chat, so that answers leave in the order in which
     they were given. One that waits for another try later does not hold the others up.
     """
-    earlier = DELIVERIES.alias("earlier")
-    e = earlier.c
-    blocked = exists().where(
-        e.installation == D.installation,
-        e.chat_id == D.chat_id,
-        e.status.in_((*UNDER_WAY, *WAITING)),
-        or_(e.status.in_(UNDER_WAY), e.not_before <= tx.now),
-        stands_before(earlier, DELIVERIES),
-    )
-    parts = [
-        select(D.id, D.not_before, D.reply_grant).where(D.status == status, D.not_before <= tx.now, ~blocked)
-        for status in WAITING
-    ]
-    if after is not None:
-        moment, row_id = after
-        parts = [part.where(or_(D.not_before > moment, and_(D.not_before == moment, D.id > row_id))) for part in parts]
-    return tx.rows(first_over(parts, ("not_before", "id"), limit))
+    cursor = {} if after is None else {"after_at": after[0], "after_id": after[1]}
+    return tx.rows(_due(after is not None), {"now": tx.now, "at_most": limit, **cursor})
+
+
+_LAPSED: Final = (
+    select(D.id, D.status)
+    .where(D.status.in_(UNDER_WAY), D.lease_expires_at <= bindparam("now"))
+    .order_by(D.lease_expires_at, D.id)
+    .limit(bindparam("at_most"))
+)
 
 
 def lapsed_ids(tx: Tx, limit: int) -> Sequence[RowMapping]:
     """Deliveries whose lease has passed, oldest first."""
-    return tx.rows(
-        select(D.id, D.status)
-        .where(D.status.in_(UNDER_WAY), D.lease_expires_at <= tx.now)
-        .order_by(D.lease_expires_at, D.id)
-        .limit(limit)
-    )
+    return tx.rows(_LAPSED, {"now": tx.now, "at_most": limit})
 
 
 def aged_ids(tx: Tx, born_before: int, limit: int) -> Sequence[str]:
