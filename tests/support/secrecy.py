@@ -56,9 +56,10 @@ def _watch_reception() -> None:
 
     read, confirm = reading.read_around, service.confirm
 
-    def reading_around(tx: Any, installation_id: str, message: Any) -> Any:
-        note(message.text, message.sender_id, message.chat_id)
-        return read(tx, installation_id, message)
+    def reading_around(tx: Any, messages: Any) -> Any:
+        for _, message in messages:
+            note(message.text, message.sender_id, message.chat_id)
+        return read(tx, messages)
 
     def confirming(tx: Any, delivery: Any, *given: Any) -> Any:
         note(delivery.text, delivery.chat_id)
