@@ -243,14 +243,14 @@ _ROWS: Final = (
             "",
         ),
         (
-            "desk/inbox/store.py",
-            '_INSERT = insert_unless_known(RECEIPTS, _COLUMNS, ("installation", "provider_message_id"))',
-            "_INSERT = Prepared(RECEIPTS.insert().values({name: bindparam(name) for name in _COLUMNS}))",
+            "storage/prepared.py",
+            "return statement.on_conflict_do_nothing(index_elements=list(self._key)).returning(",
+            "return statement.returning(",
         ),
         (
             "desk/inbox/reception.py",
-            "    if around.known is not None:\n        return _known(around.known, event)\n",
-            "",
+            "return None if around.known is None else _known(around.known, message)",
+            "return None",
         ),
     ),
     _mutant(
@@ -267,7 +267,7 @@ _ROWS: Final = (
         "arrival",
         "no receipt is claimed before an earlier one of its grant",
         "tests/contract/inbox/test_pressure.py::test_receipts_of_a_grant_run_in_the_order_they_arrived",
-        ("desk/inbox/store.py", 'R.execution == "work", ~blocked)', 'R.execution == "work")'),
+        ("desk/inbox/store.py", ', R.execution == "work", ~blocked', ', R.execution == "work"'),
     ),
     _mutant(
         "cursor",

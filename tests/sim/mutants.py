@@ -61,9 +61,13 @@ def receipts_not_unique() -> Iterator[None]:
     """A message pushed twice is two receipts: neither looked for nor refused by the database."""
     read = reception.read_around
 
-    def blind(tx: Any, installation_id: str, message: Any) -> Any:
-        around = read(tx, installation_id, message)
-        return None if around is None else dataclasses.replace(around, known=None)
+    def blind(tx: Any, messages: Any) -> Any:
+        arounds = read(tx, messages)
+        return [None if around is None else dataclasses.replace(around, known=None) for around in arounds]
+
+    def insert(tx: Any, rows: Any) -> set[str]:
+        tx.execute(sa.insert(RECEIPTS), list(rows))
+        return {row["id"] for row in rows}
 
     templates = {path: path.read_bytes() for path in (world.settled(persons).path for persons in PERSONS)}
     for template in templates:
@@ -71,9 +75,7 @@ def receipts_not_unique() -> Iterator[None]:
     try:
         with _both(
             mock.patch.object(reception, "read_around", blind),
-            mock.patch.object(
-                store, "insert", lambda tx, values: tx.execute(sa.insert(RECEIPTS).values(values)) and True
-            ),
+            mock.patch.object(store, "insert", insert),
         ):
             yield
     finally:
