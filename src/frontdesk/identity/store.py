@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Table, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Table, and_, bindparam, delete, func, or_, select, update
 
 from frontdesk.identity.model import Event, Member, OwnMembership, Project, Token, User, Workflow, Workspace
 from frontdesk.identity.tables import EVENTS, MEMBERS, PROJECTS, SESSIONS, TOKENS, USERS, WORKFLOWS, WORKSPACES
 from frontdesk.storage.conflict import try_insert, try_write
 from frontdesk.storage.paging import page
-from frontdesk.storage.tx import Tx, for_share, for_update
+from frontdesk.storage.prepared import ById, Prepared
+from frontdesk.storage.tx import Tx, for_share
 
 Position = tuple[int, str] | None
 Values = Mapping[str, Any]
+Row = Mapping[Any, Any]
+
+_USER, _WORKSPACE, _PROJECT, _WORKFLOW = (ById(table) for table in (USERS, WORKSPACES, PROJECTS, WORKFLOWS))
 
 
 def insert_row(tx: Tx, table: Table, prefix: str, values: Values) -> str | None:
@@ -37,10 +41,9 @@ def try_update_row(tx: Tx, table: Table, row_id: str, values: Values) -> bool:
 # ------------------------------------------------------------------------------------------------ users
 
 
-def find_user(tx: Tx, user_id: str, *, share: bool = False) -> RowMapping | None:
+def find_user(tx: Tx, user_id: str, *, share: bool = False) -> Row | None:
     """A user by id."""
-    statement = select(USERS).where(USERS.c.id == user_id)
-    return tx.find(for_share(statement) if share else statement)
+    return _USER.find(tx, user_id, share=share)
 
 
 def find_user_by_subject(tx: Tx, subject: str) -> RowMapping | None:
@@ -69,7 +72,7 @@ def list_users(tx: Tx, limit: int, after: Position) -> tuple[list[User], Positio
     return [user_of(row) for row in rows], following
 
 
-def user_of(row: RowMapping) -> User:
+def user_of(row: Row) -> User:
     """The value of a users row."""
     return User(
         id=row["id"],
@@ -151,7 +154,7 @@ def list_tokens(tx: Tx, user_id: str, limit: int, after: Position) -> tuple[list
     return [token_of(row) for row in rows], following
 
 
-def token_of(row: RowMapping) -> Token:
+def token_of(row: Row) -> Token:
     """The value of an access_tokens row."""
     return Token(
         id=row["id"],
@@ -175,12 +178,9 @@ def token_of(row: RowMapping) -> Token:
 # ----------------------------------------------------------------------------------- workspaces, members
 
 
-def find_workspace(tx: Tx, workspace_id: str, *, share: bool = False, lock: bool = False) -> RowMapping | None:
+def find_workspace(tx: Tx, workspace_id: str, *, share: bool = False, lock: bool = False) -> Row | None:
     """A workspace by id."""
-    statement = select(WORKSPACES).where(WORKSPACES.c.id == workspace_id)
-    if lock:
-        return tx.find(for_update(statement))
-    return tx.find(for_share(statement) if share else statement)
+    return _WORKSPACE.find(tx, workspace_id, share=share, lock=lock)
 
 
 def list_workspaces_of(
@@ -195,7 +195,7 @@ def list_workspaces_of(
     return [workspace_of(row) for row in rows], following
 
 
-def workspace_of(row: RowMapping) -> Workspace:
+def workspace_of(row: Row) -> Workspace:
     """The value of a workspaces row."""
     return Workspace(
         id=row["id"],
@@ -215,10 +215,14 @@ def find_membership(tx: Tx, user_id: str, workspace_id: str) -> RowMapping | Non
     return tx.find(statement.where(MEMBERS.c.user == user_id, MEMBERS.c.workspace == workspace_id))
 
 
-def find_role(tx: Tx, user_id: str, workspace_id: str, *, share: bool) -> RowMapping | None:
+_ROLE = select(MEMBERS).where(MEMBERS.c.user == bindparam("user_id"), MEMBERS.c.workspace == bindparam("workspace_id"))
+_FIND_ROLE, _HOLD_ROLE = Prepared(_ROLE), Prepared(for_share(_ROLE))
+
+
+def find_role(tx: Tx, user_id: str, workspace_id: str, *, share: bool) -> Row | None:
     """The member row alone, so that it can be locked."""
-    statement = select(MEMBERS).where(MEMBERS.c.user == user_id, MEMBERS.c.workspace == workspace_id)
-    return tx.find(for_share(statement) if share else statement)
+    prepared = _HOLD_ROLE if share else _FIND_ROLE
+    return prepared.find(tx, {"user_id": user_id, "workspace_id": workspace_id})
 
 
 def memberships_of(tx: Tx, user_id: str, only: str | None, limit: int) -> list[OwnMembership]:
@@ -262,7 +266,7 @@ def delete_member(tx: Tx, member_id: str) -> None:
     tx.execute(delete(MEMBERS).where(MEMBERS.c.id == member_id))
 
 
-def member_of(row: RowMapping) -> Member:
+def member_of(row: Row) -> Member:
     """The value of a joined members row."""
     return Member(
         id=row["id"],
@@ -280,12 +284,9 @@ def member_of(row: RowMapping) -> Member:
 # ----------------------------------------------------------------------------------- projects, workflows
 
 
-def find_project(tx: Tx, project_id: str, *, share: bool = False, lock: bool = False) -> RowMapping | None:
+def find_project(tx: Tx, project_id: str, *, share: bool = False, lock: bool = False) -> Row | None:
     """A project by id."""
-    statement = select(PROJECTS).where(PROJECTS.c.id == project_id)
-    if lock:
-        return tx.find(for_update(statement))
-    return tx.find(for_share(statement) if share else statement)
+    return _PROJECT.find(tx, project_id, share=share, lock=lock)
 
 
 def list_projects(
@@ -305,7 +306,7 @@ def project_ids(tx: Tx, workspace_id: str, *conditions: ColumnElement[bool]) -> 
     return [row["id"] for row in tx.rows(statement)]
 
 
-def project_of(row: RowMapping) -> Project:
+def project_of(row: Row) -> Project:
     """The value of a projects row."""
     return Project(
         id=row["id"],
@@ -320,10 +321,9 @@ def project_of(row: RowMapping) -> Project:
     )
 
 
-def find_workflow(tx: Tx, workflow_id: str, *, share: bool = False) -> RowMapping | None:
+def find_workflow(tx: Tx, workflow_id: str, *, share: bool = False) -> Row | None:
     """A workflow by id."""
-    statement = select(WORKFLOWS).where(WORKFLOWS.c.id == workflow_id)
-    return tx.find(for_share(statement) if share else statement)
+    return _WORKFLOW.find(tx, workflow_id, share=share)
 
 
 def list_workflows(tx: Tx, project_id: str, limit: int, after: Position) -> tuple[list[Workflow], Position]:
@@ -332,7 +332,7 @@ def list_workflows(tx: Tx, project_id: str, limit: int, after: Position) -> tupl
     return [workflow_of(row) for row in rows], following
 
 
-def workflow_of(row: RowMapping) -> Workflow:
+def workflow_of(row: Row) -> Workflow:
     """The value of a workflows row."""
     return Workflow(
         id=row["id"],
@@ -360,7 +360,7 @@ def oldest_events(tx: Tx, conditions: Sequence[ColumnElement[bool]], limit: int)
     return [event_of(row) for row in tx.rows(select(EVENTS).where(*conditions).order_by(EVENTS.c.id).limit(limit))]
 
 
-def event_of(row: RowMapping) -> Event:
+def event_of(row: Row) -> Event:
     """The value of an events row."""
     return Event(
         id=row["id"],

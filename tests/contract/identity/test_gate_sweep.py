@@ -15,7 +15,7 @@ from frontdesk.api.authentication import OidcBearers
 from frontdesk.api.services import Policy, Services
 from frontdesk.api.threads import ThreadPool
 from frontdesk.app.routes import ROUTES
-from frontdesk.channels.feishu.transport import tls_context
+from frontdesk.channels.transport import tls_context
 from frontdesk.desk import conversations, grants
 from frontdesk.desk.connections.model import WorkerSnapshot
 from frontdesk.identity.events import events_since

@@ -19,7 +19,7 @@ from frontdesk.api.services import Policy, Services
 from frontdesk.api.threads import ThreadPool
 from frontdesk.app.routes import ROUTES
 from frontdesk.app.schema import METADATA
-from frontdesk.channels.feishu.transport import tls_context
+from frontdesk.channels.transport import tls_context
 from frontdesk.identity.authentication import ensure_bootstrap_user
 from frontdesk.identity.members import add_member
 from frontdesk.identity.oidc import OidcPerson, add_person, provision_person, subject_of

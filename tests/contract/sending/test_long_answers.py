@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from frontdesk.channels.feishu.codes import classify_send
-from frontdesk.channels.feishu.transport import Answer as WireAnswer
+from frontdesk.channels.transport import Answer as WireAnswer
 from frontdesk.desk.conversations.runner import Answer
 from frontdesk.kernel.clock import HOUR
 from tests.contract.desk_world import DeskWorld, Seat

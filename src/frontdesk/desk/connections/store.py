@@ -16,7 +16,7 @@ from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import Take, lease_of, note, renew, take_free, transition
 from frontdesk.storage.paging import page
-from frontdesk.storage.prepared import Prepared
+from frontdesk.storage.prepared import ById, Prepared
 from frontdesk.storage.tx import Tx, for_share, for_update
 
 CHANGEABLE = tuple(state for state in INSTALLATION.states if state not in INSTALLATION.terminal())
@@ -259,10 +259,12 @@ def _binding(row: Mapping[Any, Any]) -> Binding:
     return Binding(installation_id=values.pop("installation"), user_id=values.pop("user"), **values)
 
 
+_BINDING = ById(BINDINGS)
+
+
 def find_binding(tx: Tx, binding_id: str, *, share: bool = False) -> Binding | None:
     """One binding of any installation; with `share` a racing change is waited for (PostgreSQL)."""
-    statement = select(BINDINGS).where(BINDINGS.c.id == binding_id)
-    row = tx.find(for_share(statement) if share else statement)
+    row = _BINDING.find(tx, binding_id, share=share)
     return None if row is None else _binding(row)
 
 

@@ -14,9 +14,12 @@ from frontdesk.kernel.machine import Lease
 from frontdesk.storage import guarded
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.paging import page
-from frontdesk.storage.tx import Tx, for_share, for_update
+from frontdesk.storage.prepared import ById, Prepared
+from frontdesk.storage.tx import Tx
 
 Position = tuple[int, str]
+
+_CONVERSATION, _TURN = ById(CONVERSATIONS), ById(TURNS)
 
 # ---------------------------------------------------------------------------------------------- conversations
 
@@ -30,12 +33,7 @@ def insert_conversation(tx: Tx, values: Mapping[str, Any]) -> Conversation:
 
 def find_conversation(tx: Tx, conversation_id: str, *, share: bool = False, lock: bool = False) -> Conversation | None:
     """The row by id; `share` and `lock` take PostgreSQL's row lock in the documented order."""
-    statement = select(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)
-    if lock:
-        statement = for_update(statement)
-    elif share:
-        statement = for_share(statement)
-    row = tx.find(statement)
+    row = _CONVERSATION.find(tx, conversation_id, share=share, lock=lock)
     return None if row is None else _conversation(row)
 
 
@@ -143,27 +141,41 @@ def try_insert_turn(tx: Tx, values: Mapping[str, Any]) -> bool:
 
 def find_turn(tx: Tx, turn_id: str, *, lock: bool = False) -> Turn | None:
     """The turn by id."""
-    statement = select(TURNS).where(TURNS.c.id == turn_id)
-    row = tx.find(for_update(statement) if lock else statement)
+    row = _TURN.find(tx, turn_id, lock=lock)
     return None if row is None else _turn(row)
+
+
+_BY_REQUEST = Prepared(
+    select(TURNS).where(
+        TURNS.c.conversation == bindparam("conversation_id"), TURNS.c.request_id == bindparam("request_id")
+    )
+)
+_RUNNING = Prepared(
+    select(TURNS).where(TURNS.c.conversation == bindparam("conversation_id"), TURNS.c.status == "running")
+)
+_HIGHEST = Prepared(
+    select(func.coalesce(func.max(TURNS.c.sequence), 0).label("sequence")).where(
+        TURNS.c.conversation == bindparam("conversation_id")
+    )
+)
 
 
 def find_turn_by_request(tx: Tx, conversation_id: str, request_id: str) -> Turn | None:
     """The turn that a request id made, whatever became of it."""
-    row = tx.find(select(TURNS).where(TURNS.c.conversation == conversation_id, TURNS.c.request_id == request_id))
+    row = _BY_REQUEST.find(tx, {"conversation_id": conversation_id, "request_id": request_id})
     return None if row is None else _turn(row)
 
 
 def find_running_turn(tx: Tx, conversation_id: str) -> Turn | None:
     """The open turn of a conversation; the partial unique index admits one."""
-    row = tx.find(select(TURNS).where(TURNS.c.conversation == conversation_id, TURNS.c.status == "running"))
+    row = _RUNNING.find(tx, {"conversation_id": conversation_id})
     return None if row is None else _turn(row)
 
 
 def next_sequence(tx: Tx, conversation_id: str) -> int:
     """One more than the highest sequence of the conversation."""
-    statement = select(func.coalesce(func.max(TURNS.c.sequence), 0)).where(TURNS.c.conversation == conversation_id)
-    return tx.count(statement) + 1
+    row = _HIGHEST.find(tx, {"conversation_id": conversation_id})
+    return 1 + (0 if row is None else int(row["sequence"]))
 
 
 def newest_answered_turns(tx: Tx, conversation_id: str, before_sequence: int | None, limit: int) -> list[Turn]:
@@ -263,7 +275,7 @@ def _conversation(row: RowMapping | Mapping[str, Any]) -> Conversation:
     )
 
 
-def _turn(row: RowMapping) -> Turn:
+def _turn(row: Mapping[Any, Any]) -> Turn:
     return Turn(
         id=row["id"],
         conversation_id=row["conversation"],

@@ -5,33 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, bindparam, select, update
+from sqlalchemy import RowMapping, select, update
 
 from frontdesk.desk.grants.machine import REPLY_GRANT
 from frontdesk.desk.grants.tables import REPLY_GRANTS
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import transition
 from frontdesk.storage.paging import page
-from frontdesk.storage.prepared import Bundle, Prepared
-from frontdesk.storage.tx import Tx, for_share, for_update
+from frontdesk.storage.prepared import Bundle, ById
+from frontdesk.storage.tx import Tx, for_update
 
 R = REPLY_GRANTS.c
 
 
-_BY_ID = select(REPLY_GRANTS).where(R.id == bindparam("grant_id"))
-_FIND, _SHARE, _LOCK = Prepared(_BY_ID), Prepared(for_share(_BY_ID)), Prepared(for_update(_BY_ID))
-_LOCK_EACH = Bundle(_LOCK)
+_GRANT = ById(REPLY_GRANTS)
+_LOCK_EACH = Bundle(_GRANT.locked)
 
 
 def find(tx: Tx, grant_id: str, *, share: bool = False, lock: bool = False) -> Mapping[str, Any] | None:
     """One reply grant by id."""
-    prepared = _LOCK if lock else _SHARE if share else _FIND
-    return prepared.find(tx, {"grant_id": grant_id})
+    return _GRANT.find(tx, grant_id, share=share, lock=lock)
 
 
 def lock_each(tx: Tx, grant_ids: Sequence[str]) -> list[Mapping[str, Any]]:
     """Those of several grants that exist, locked in the order given."""
-    found = _LOCK_EACH.read_each(tx, [{"grant_id": grant_id} for grant_id in grant_ids])
+    found = _LOCK_EACH.read_each(tx, [{"row_id": grant_id} for grant_id in grant_ids])
     return [row for (row,) in found if row is not None]
 
 

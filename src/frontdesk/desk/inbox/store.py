@@ -13,16 +13,18 @@ from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.guarded import Take, note, renew, transition
 from frontdesk.storage.paging import first_over, page, stands_before
-from frontdesk.storage.prepared import Bundle, InsertUnlessKnown, Prepared
-from frontdesk.storage.tx import Tx, for_update
+from frontdesk.storage.prepared import Bundle, ById, InsertUnlessKnown, Prepared
+from frontdesk.storage.tx import Tx
 
 R = RECEIPTS.c
 
 
-def find(tx: Tx, receipt_id: str, *, lock: bool = False) -> RowMapping | None:
+_RECEIPT = ById(RECEIPTS)
+
+
+def find(tx: Tx, receipt_id: str, *, lock: bool = False) -> Mapping[str, Any] | None:
     """One receipt by id."""
-    statement = select(RECEIPTS).where(R.id == receipt_id)
-    return tx.find(for_update(statement) if lock else statement)
+    return _RECEIPT.find(tx, receipt_id, lock=lock)
 
 
 BY_MESSAGE = Prepared(

@@ -28,7 +28,7 @@ from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.guarded import Take, note, transition
 from frontdesk.storage.paging import first_over, page, stands_before
-from frontdesk.storage.prepared import Prepared
+from frontdesk.storage.prepared import ById, Prepared
 from frontdesk.storage.tx import Tx, for_update
 
 D = DELIVERIES.c
@@ -44,10 +44,12 @@ def find_by_dedupe_key(tx: Tx, key: str) -> RowMapping | None:
     return tx.find(select(DELIVERIES).where(D.dedupe_key == key))
 
 
-def find(tx: Tx, delivery_id: str, *, lock: bool = False) -> RowMapping | None:
+_DELIVERY = ById(DELIVERIES)
+
+
+def find(tx: Tx, delivery_id: str, *, lock: bool = False) -> Mapping[str, Any] | None:
     """One delivery by id."""
-    statement = select(DELIVERIES).where(D.id == delivery_id)
-    return tx.find(for_update(statement) if lock else statement)
+    return _DELIVERY.find(tx, delivery_id, lock=lock)
 
 
 def find_of_receipt(tx: Tx, receipt_id: str) -> RowMapping | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from frontdesk.desk.runs.model import Origin, Run
 from frontdesk.desk.runs.tables import RUNS
 from frontdesk.storage.conflict import try_insert
 from frontdesk.storage.paging import page
-from frontdesk.storage.tx import Tx, for_share
+from frontdesk.storage.prepared import ById
+from frontdesk.storage.tx import Tx
 
 Position = tuple[int, str]
 
@@ -21,10 +22,12 @@ def try_insert_run(tx: Tx, values: Mapping[str, Any]) -> bool:
     return try_insert(tx, RUNS, {"created_at": tx.now, "updated_at": tx.now, **values})
 
 
+_RUN = ById(RUNS)
+
+
 def find_run(tx: Tx, run_id: str, *, share: bool = False) -> Run | None:
     """The run by id."""
-    statement = select(RUNS).where(RUNS.c.id == run_id)
-    row = tx.find(for_share(statement) if share else statement)
+    row = _RUN.find(tx, run_id, share=share)
     return None if row is None else _run(row)
 
 
@@ -46,7 +49,7 @@ def page_runs(tx: Tx, project_id: str, limit: int, after: Position | None) -> tu
     return [_run(row) for row in rows], following
 
 
-def _run(row: RowMapping) -> Run:
+def _run(row: Mapping[Any, Any]) -> Run:
     origin = None
     if row["origin_conversation"] is not None:
         origin = Origin(row["origin_conversation"], row["origin_revision"], row["origin_user"])
