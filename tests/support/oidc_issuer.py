@@ -118,9 +118,9 @@ class LocalIssuer:
         return {"keys": self.published} if path == KEYS else None
 
     def claims(self, sub: str, now_s: int | None = None, **more: Any) -> dict[str, Any]:
-        """What this issuer would say of a person, good for five minutes."""
+        """What this issuer would say of a person, good for an hour."""
         now = int(time.time()) if now_s is None else now_s
-        return {"iss": self.address, "aud": AUDIENCE, "sub": sub, "iat": now, "exp": now + 300, **more}
+        return {"iss": self.address, "aud": AUDIENCE, "sub": sub, "iat": now, "exp": now + 3_600, **more}
 
     def token(self, sub: str, now_s: int | None = None, *, algorithm: str = "RS256", **more: Any) -> str:
         """A good token."""

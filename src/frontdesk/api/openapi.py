@@ -24,7 +24,7 @@ _BEARER: Final = {
         "type": "apiKey",
         "in": "cookie",
         "name": "frontdesk_session",
-        "description": "The console's session; writes also need a same-site `Origin`.",
+        "description": "A browser's session; writes also need a same-site `Origin` and the form token `X-CSRF-Token`.",
     },
 }
 _SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"console_session": []}]

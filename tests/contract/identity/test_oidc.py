@@ -279,6 +279,10 @@ async def test_an_unknown_subject_is_nobody_until_provisioning_is_on(site: Site)
         assert await seen(client, site.token("mallory", email="owner@example.org", name="")) == (200, "oidc")
         (mallory,) = [each for each in await site.users() if each["subject"].endswith("#mallory")]
         assert (mallory["email"], mallory["display_name"]) == ("", "mallory")
+        long = {"email": "İ" * 308 + "@example.org", "email_verified": True, "name": "n" * 300}
+        assert await seen(client, site.token("long", **long)) == (200, "oidc")
+        (row,) = [each for each in await site.users() if each["subject"].endswith("#long")]
+        assert (row["email"], row["display_name"]) == ("", "n" * 255)
     async with site.api(provision=False) as client:
         assert await seen(client, site.token("new")) == (200, "oidc")
 

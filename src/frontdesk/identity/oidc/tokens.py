@@ -18,6 +18,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from frontdesk.identity.model import normal_email
 from frontdesk.identity.oidc.model import OidcPerson, SigningKey, subject_of
 from frontdesk.kernel.errors import Problem
 from frontdesk.kernel.limits import (
@@ -157,7 +158,8 @@ def _email(claims: Mapping[str, Any]) -> str:
     email = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(email, str) or not email.isprintable():
         return ""
-    return email if len(email) <= EMAIL_CHARS_MAX and _EMAIL.fullmatch(email) else ""
+    kept = normal_email(email)  # which can be longer: `İ` is two characters in lower case
+    return kept if len(kept) <= EMAIL_CHARS_MAX and _EMAIL.fullmatch(kept) else ""
 
 
 def _name(claims: Mapping[str, Any], email: str) -> str:
