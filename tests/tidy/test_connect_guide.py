@@ -1,4 +1,4 @@
-"""The connection guide keeps its word: what the code relies on at the provider is in it, and every code has a sentence."""
+"""The connection guide keeps its word: what the code needs of the provider is in it, and each code has a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be switched on in the provider's console for this channel to work: data, and the guide is tested against it.
+"""What must be switched on in the provider's console for this channel to work: data; the guide is tested against it.
 
 Each typed request of the SDK that `sdk.py` builds names the permission it needs; each event what it is for.
 """
