@@ -115,6 +115,13 @@ async def test_the_command_line_does_what_the_api_does(data: Path, serve: Serve,
         direct = await example.call("GET", f"{example.workspace}/desk/overview")
         assert (shown["receipts"], shown["deliveries"]) == (direct["receipts"], direct["deliveries"])
         assert (shown["unsettled_indeterminate"], shown["live_workers"]) == (0, 1)
+        story = (await example.call("GET", f"{example.project}/reply-grants/{example.grant_id}/timeline"))["items"]
+        told = {(item["kind"], item["reason"]) for item in story}
+        assert ("delivery.settled_sent", "It is unknown whether the message arrived.") in told
+        assert ("reply_grant.created", None) in told
+        await example.call("PATCH", "/me", json={"locale": "zh"})
+        story = (await example.call("GET", f"{example.project}/reply-grants/{example.grant_id}/timeline"))["items"]
+        assert "无法确定消息是否送达。" in {item["reason"] for item in story}
         tailed = await cli(running, example, "desk", "operations", "stream", "--no-follow")
         assert tailed.exit_code == 0, tailed.output
         assert {"kind": "delivery", "id": unknown, "status": "settled_sent"} in [

@@ -30,6 +30,15 @@ async def busy_desk(desk: DeskWorld, seat: Seat) -> None:
     await desk.ask("four", seat)
     await desk.work()
     await desk.ask("five", seat)
+    await desk.work()
+    desk.clock.advance(MINUTE)
+    # Two states of each that still wait, of different ages.
+    (*_, newest) = await desk.rows("deliveries", status="pending")
+    await desk.force("deliveries", newest["id"], status="retryable_failed", error_code="connect_failed")
+    busy = await desk.ask("six", seat)
+    await desk.force("receipts", busy["id"], status="retryable_failed", error_code="conversation_busy")
+    desk.clock.advance(MINUTE)
+    await desk.ask("seven", seat)
     desk.clock.advance(MINUTE)
 
 

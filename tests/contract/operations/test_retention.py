@@ -172,7 +172,12 @@ async def test_a_row_that_opens_between_the_look_and_the_purge_is_left(desk: Des
     await desk.ask(MARK, seat)
     (receipt,) = await desk.rows("receipts", status="received")
     (delivery,) = await desk.rows("deliveries", purpose="activation")
+    await desk.work()
+    (answer,) = await desk.rows("deliveries", status="pending")
+    await desk.force("receipts", receipt["id"], status="received")
     assert await desk.write(inbox.purge, [receipt["id"]]) == 0
+    assert await desk.write(outbox.purge, [answer["id"]]) == 0
+    assert (await desk.row("deliveries", answer["id"]))["text"] == answer["text"] != ""
     assert await desk.write(outbox.purge, [delivery["id"]]) == 1
     assert await desk.write(outbox.purge, [delivery["id"]]) == 0
     assert (await desk.row("receipts", receipt["id"]))["content_text"] == MARK
