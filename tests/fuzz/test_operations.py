@@ -183,10 +183,10 @@ def pointing(draw: st.DrawFn, operation: Operation) -> dict[str, str]:
 
 
 def breakable(operation: Operation) -> bool:
-    """Whether the document says enough of a request for it to be broken; any text is a path's id, and a push's body
-    is the provider's.
-    """
-    return operation.request is not None or operation.query is not None or len(operation.path_parameters) > 2
+    """Whether the document says enough of a request for it to be broken; of a push it says nothing."""
+    if operation.id == CALLBACK:
+        return False
+    return operation.request is not None or operation.query is not None or bool(operation.path_parameters)
 
 
 def explore(site: Site, operation: Operation, examples: int) -> None:
