@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+from frontdesk.api.desk import callback
+from frontdesk.app import reception
 from frontdesk.app.migrating import head_revision, upgrade
 from frontdesk.storage.postgres import postgres_engine
 from frontdesk.storage.sqlite import sqlite_engine
@@ -42,10 +44,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
 
 @pytest.fixture
-def site(template: Template, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The application on a copy of that file."""
+def site(
+    template: Template, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Site]:
+    """The application on a copy of that file. Its callback has all the time it needs, as this machine may be slow."""
     import sqlite3
 
+    monkeypatch.setattr(callback, "_TARGET_WAIT_S", 60.0)
+    monkeypatch.setattr(reception, "COMMIT_WAIT_S", 60.0)
     record_engine(request.node, "SQLite", sqlite3.sqlite_version)
     yield from _served(template.copy(tmp_path), tmp_path, template.plan)
 

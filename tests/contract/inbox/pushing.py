@@ -16,6 +16,7 @@ from frontdesk.app.reception import Reception
 from frontdesk.channels.feishu import FeishuChannel
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.storage.database import Database
+from frontdesk.storage.tx import Tx
 from tests.channels.signing import body_of, headers_for
 from tests.contract.desk_world import APP_ID, SECRETS, TENANT, DeskWorld
 
@@ -34,7 +35,12 @@ async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
 
 
 def callback_of(
-    desk: DeskWorld, channels: Mapping[str, Any], metrics: Metrics, database: Database | None = None
+    desk: DeskWorld,
+    channels: Mapping[str, Any],
+    metrics: Metrics,
+    database: Database | None = None,
+    *,
+    made: type[Callback] = Callback,
 ) -> Callback:
     """The callback of these channels, on the desk's database."""
     reception = Reception(
@@ -46,7 +52,7 @@ def callback_of(
         metrics=metrics,
         clock=desk.clock,
     )
-    return Callback(
+    return made(
         _nowhere,
         reception,
         channels=channels,
@@ -58,14 +64,44 @@ def callback_of(
     )
 
 
-class Provider:
-    """The provider's side: what it pushes is answered by the whole reception path, and counted there."""
+class PatientCallback(Callback):
+    """The callback, for which reading the installation may take its time."""
 
-    def __init__(self, desk: DeskWorld, database: Database | None = None) -> None:
+    async def _load(self, channel: Any, installation_id: str) -> Any:
+        return await self._ports.load_target(channel.key, installation_id)
+
+
+class Patient:
+    """A database whose writes may take their time: what is tried is not how fast this machine is."""
+
+    def __init__(self, inner: Database) -> None:
+        self.inner = inner
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        return await self.inner.read(fn)
+
+    async def write(self, fn: Callable[[Tx], T], *, wait_s: float | None = None) -> T:
+        return await self.inner.write(fn)
+
+
+class Provider:
+    """The provider's side: what it pushes is answered by the whole reception path, and counted there.
+
+    `patient` lifts the callback's own bounds in real time, for tests that are not about them.
+    """
+
+    def __init__(self, desk: DeskWorld, database: Database | None = None, *, patient: bool = False) -> None:
         self.desk = desk
         self.metrics = Metrics()
+        used = database or desk.database
         channels = {"feishu": FeishuChannel("https://open.feishu.cn", desk.clock, Inline(), None)}
-        self.callback = callback_of(desk, channels, self.metrics, database)
+        self.callback = callback_of(
+            desk,
+            channels,
+            self.metrics,
+            Patient(used) if patient else used,  # type: ignore[arg-type]
+            made=PatientCallback if patient else Callback,
+        )
         self.client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.callback), base_url="http://desk.test")
 
     async def push(self, payload: Any, installation_id: str | None = None, *, at_us: int | None = None) -> int:

@@ -16,7 +16,7 @@ async def test_a_plaintext_event_is_refused_whatever_token_it_names(desk: DeskWo
     """FC-1: an unsigned plaintext 2.0 message with a wrong token is 400 without a row; so is one with the right token,
     and one under a signature that fits its bytes.
     """
-    provider = Provider(desk)
+    provider = Provider(desk, patient=True)
     path = f"/api/v1/channels/feishu/installations/{desk.installation_id}/events"
     body = json.dumps(payload("forged", header={"token": token})).encode()
     before = await desk.counts()
@@ -30,7 +30,7 @@ async def test_a_plaintext_event_is_refused_whatever_token_it_names(desk: DeskWo
 
 async def test_a_signed_event_whose_inner_token_is_wrong_is_refused(desk: DeskWorld) -> None:
     """FC-1: the token is compared on every event, not on the URL check alone."""
-    provider = Provider(desk)
+    provider = Provider(desk, patient=True)
     before = await desk.counts()
     assert await provider.push(payload("forged", header={"token": "wrong"})) == 500
     assert await desk.counts() == before
