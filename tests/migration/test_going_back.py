@@ -25,7 +25,7 @@ from frontdesk.storage.opening import open_database
 from frontdesk.storage.tx import Tx
 from tests.contract.conftest import TimedDatabase
 from tests.contract.desk_world import DeskWorld, Seat, open_desk
-from tests.contract.whole.house import beat
+from tests.contract.whole.house import beat, patient
 from tests.migration.catalogue import catalogue
 from tests.migration.rows import contents, row
 from tests.migration.test_migrations import open_engine
@@ -55,7 +55,7 @@ def downgrade() -> None:
 @pytest.fixture
 def made(engine: Engine) -> Iterator[sa.Engine]:
     """A migrated database of each engine."""
-    opened = open_engine(engine)
+    opened = patient(open_engine(engine))
     migrating.upgrade(opened)
     yield opened
     opened.dispose()

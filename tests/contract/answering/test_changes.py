@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from frontdesk.desk import conversations, outbox, runs
-from frontdesk.desk.conversations.runner import Answer, Failed
+from frontdesk.desk.conversations.runner import Answer, Failed, Proposal, ProposalDraft
 from frontdesk.desk.inbox import claiming, store, working
 from frontdesk.desk.inbox.claiming import Claim
 from frontdesk.desk.inbox.model import receipt_of
@@ -24,6 +25,7 @@ from tests.contract.answering.steps import Seen, claimed, during, look
 from tests.contract.desk_world import LEASE_US, DeskWorld, Gate, Seat
 
 Change = Callable[[DeskWorld, Seat], Awaitable[Any]]
+DRAFT = ProposalDraft("roster_tasks_submit", {}, "Close it", "task", "t-1", 3)
 
 
 async def ann(desk: DeskWorld) -> Seat:
@@ -118,6 +120,30 @@ async def test_authority_lost_meanwhile_keeps_the_exchange_and_sends_nothing(des
     await desk.work()
     history = [(pair.question, pair.answer) for pair in desk.runner.requests[-1].history]
     assert history == [("What now?", "answer to What now?")]
+
+
+@pytest.mark.spec("DESK-112")
+@pytest.mark.parametrize("name", ["revoke_grant", "revoke_binding", "lose_export"])
+@pytest.mark.parametrize("kind", ["answer", "proposal"])
+async def test_the_commit_that_keeps_the_exchange_is_the_one_that_ends_its_receipt(
+    desk: DeskWorld, name: str, kind: str
+) -> None:
+    """t3 alone, before any t4: exchange, revision, cursor and the receipt's end are there; no proposal is opened."""
+    seat = await ann(desk)
+    row = await desk.ask("What now?", seat)
+    (receipt,) = await desk.write(claiming.claim, Claim("worker", LEASE_US, 1), desk.parts)
+    begun = await desk.write(working.begin, receipt, desk.parts)
+    assert begun is not None
+    await LOST[name](desk, seat)
+    result = Answer("done") if kind == "answer" else Proposal(DRAFT)
+    assert await desk.write(working.commit_answer, begun, result) is None
+    assert await look(desk, seat, row["id"]) == Seen(
+        1, 1, ("permanent_failed", "authorization_revoked_before_delivery"), ("completed", None), None
+    )
+    assert await desk.count("proposals") == 0
+    await desk.work()
+    await desk.send()
+    assert (desk.channel.sent, await desk.count("proposals")) == ([], 0)
 
 
 async def close(desk: DeskWorld, seat: Seat) -> None:
@@ -235,6 +261,14 @@ async def test_a_late_worker_writes_nothing(desk: DeskWorld, seat: Seat, had_beg
     assert not await desk.write(store.set_turn, late.id, lease, new.turn.id)
     for event in ("give_back", "retry", "complete", "propose", "fail"):
         assert await desk.database.write(lambda tx, event=event: store.move(tx, event, late.id, lease=lease)) is None
+    # Neither half of the fence is enough alone: the right owner of an earlier claim, another owner of this one.
+    holder = taken[0].lease
+    for wrong in (replace(holder, generation=holder.generation - 1), replace(holder, owner="dead")):
+        for event in ("give_back", "retry", "complete", "propose", "fail"):
+            move = lambda tx, event=event, wrong=wrong: store.move(tx, event, late.id, lease=wrong)  # noqa: E731
+            assert await desk.database.write(move) is None, (event, wrong)
+        assert not await desk.write(store.renew_lease, late.id, wrong, desk.clock.now_us() + LEASE_US)
+        assert not await desk.write(store.set_turn, late.id, wrong, new.turn.id)
     assert await desk.everything() == before
 
 

@@ -11,13 +11,14 @@ from frontdesk.api.desk import callback
 from frontdesk.app import reception
 from frontdesk.kernel.clock import ManualClock
 from tests.contract.conftest import TimedDatabase
-from tests.contract.whole.house import BreakableDatabase, House, open_house
+from tests.contract.whole.house import BreakableDatabase, House, open_house, patient
 
 
 @pytest.fixture
 def database(open_session: Callable[..., TimedDatabase]) -> BreakableDatabase:
     """The migrated database of this test, whose commits can be made to fail."""
     opened = open_session()
+    patient(opened.engine())
     return BreakableDatabase(opened.inner, opened.clock)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+import sqlalchemy as sa
 
 from frontdesk.app.settings import load_settings
 from frontdesk.app.wiring import Outside, Process
@@ -230,6 +231,18 @@ async def open_house(
     yield house
     await house.api.aclose()
     await process.stop()
+
+
+def patient(engine: sa.Engine) -> sa.Engine:
+    """PostgreSQL waits for locks as long as a test holds them; the product's own bound is another test's."""
+    if engine.dialect.name == "postgresql":
+
+        @sa.event.listens_for(engine, "connect")
+        def connected(connection: Any, _record: Any) -> None:
+            connection.execute("SET lock_timeout = '100s'")
+            connection.commit()
+
+    return engine
 
 
 async def beat(desk: DeskWorld) -> None:
