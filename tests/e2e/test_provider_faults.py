@@ -127,6 +127,7 @@ LOOKS: list[tuple[str, dict[str, Any]]] = [
     ("found", {"reorder": "shuffle"}),
     ("found", {"date_offset_ms": 400_000}),
     ("found", {"no_date": True}),
+    ("found", {"delay_ms": 300}),
     ("unknown", {"status": 500}),
     ("unknown", {"repeat_page": True}),
     ("unknown", {"drop_before_accept": True}),
@@ -168,26 +169,23 @@ async def test_faults_of_a_look(copy_house: Copy, known: list[dict[str, Any]]) -
             await listen(each, house.address)
         message, answer = await _unknown(house, chat)
         recalled, recalled_answer = await _unknown(house, other)
-        wires = len(await house.wires())
+        wires = [len(await rig.wires_of(each)) for each in (chat, other)]
+        assert await _look(house, other, recalled, then={"recall": recalled_answer}) == "found"
+        other.api.timeout = 120
+        stalled = asyncio.create_task(_look(house, other, recalled, stall=True))  # hangs while the others look
+        await until("the look to hang", lambda: _stalled(house))
         wrong = [
             f"{knobs}: {seen} instead of {expected}"
             for expected, knobs in LOOKS
             if (seen := await _look(house, chat, message, **_about(answer, knobs))) != expected
         ]
         assert not wrong, "\n".join(wrong)
-        assert await _look(house, other, recalled, then={"recall": recalled_answer}) == "found"
-        stalled = asyncio.create_task(_look(house, other, recalled, stall=True))
-        await until("the look to hang", lambda: _stalled(house))
-        match = {"route": "list", "app": chat.app["app_id"]}
-        await house.example.simulate("POST", "/_sim/faults", json={"faults": [{"match": match, "delay_ms": 300}]})
-        path = f"{chat.workspace}/deliveries/{house.delivery(message)['id']}/read-back"
-        assert (await chat.call("POST", path, json={}))["result"] == "absent"
+        await _doctor_compares_clocks(house)
         assert await stalled == "unknown"
         assert await _look(house, other, recalled) == "absent"
         assert house.delivery_is(message, "indeterminate")
         assert house.delivery_is(recalled, "indeterminate")
-        assert len(await house.wires()) == wires
-        await _doctor_compares_clocks(house)
+        assert [len(await rig.wires_of(each)) for each in (chat, other)] == wires
 
 
 def _about(answer: str, knobs: dict[str, Any]) -> dict[str, Any]:
