@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import re
 import resource
 from collections.abc import Iterator
@@ -27,10 +28,13 @@ def full(house: House, server: Program) -> Iterator[None]:
     """No file of the server may grow past where the database's log now ends: `write` fails, as on a full disk."""
     pid = server.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    size = (house.data / "frontdesk.db-wal").stat().st_size
-    # The server's other files are far smaller, so that nothing but the database feels it.
-    assert size > 10 * server.log.stat().st_size
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))
+    with (house.data / "frontdesk.db.lock").open("r+") as lock:
+        # Between two transactions: the frames of one cut off half-way would be room for a smaller one.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        size = (house.data / "frontdesk.db-wal").stat().st_size
+        # The server's other files are far smaller, so that nothing but the database feels it.
+        assert size > 10 * server.log.stat().st_size
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
