@@ -127,6 +127,7 @@ LOOKS: list[tuple[str, dict[str, Any]]] = [
     ("found", {"reorder": "shuffle"}),
     ("found", {"date_offset_ms": 400_000}),
     ("found", {"no_date": True}),
+    ("found", {"delay_ms": 300}),
     ("unknown", {"status": 500}),
     ("unknown", {"repeat_page": True}),
     ("unknown", {"drop_before_accept": True}),
@@ -168,26 +169,23 @@ async def test_faults_of_a_look(copy_house: Copy, known: list[dict[str, Any]]) -
             await listen(each, house.address)
         message, answer = await _unknown(house, chat)
         recalled, recalled_answer = await _unknown(house, other)
-        wires = len(await house.wires())
+        wires = [len(await rig.wires_of(each)) for each in (chat, other)]
+        assert await _look(house, other, recalled, then={"recall": recalled_answer}) == "found"
+        other.api.timeout = 120
+        stalled = asyncio.create_task(_look(house, other, recalled, stall=True))  # hangs while the others look
+        await until("the look to hang", lambda: _stalled(house))
         wrong = [
             f"{knobs}: {seen} instead of {expected}"
             for expected, knobs in LOOKS
             if (seen := await _look(house, chat, message, **_about(answer, knobs))) != expected
         ]
         assert not wrong, "\n".join(wrong)
-        assert await _look(house, other, recalled, then={"recall": recalled_answer}) == "found"
-        stalled = asyncio.create_task(_look(house, other, recalled, stall=True))
-        await until("the look to hang", lambda: _stalled(house))
-        match = {"route": "list", "app": chat.app["app_id"]}
-        await house.example.simulate("POST", "/_sim/faults", json={"faults": [{"match": match, "delay_ms": 300}]})
-        path = f"{chat.workspace}/deliveries/{house.delivery(message)['id']}/read-back"
-        assert (await chat.call("POST", path, json={}))["result"] == "absent"
+        await _doctor_compares_clocks(house)
         assert await stalled == "unknown"
         assert await _look(house, other, recalled) == "absent"
         assert house.delivery_is(message, "indeterminate")
         assert house.delivery_is(recalled, "indeterminate")
-        assert len(await house.wires()) == wires
-        await _doctor_compares_clocks(house)
+        assert [len(await rig.wires_of(each)) for each in (chat, other)] == wires
 
 
 def _about(answer: str, knobs: dict[str, Any]) -> dict[str, Any]:
@@ -267,10 +265,10 @@ async def test_faults_of_a_push(copy_house: Copy) -> None:
         await house.answered(*answered)
         wrong = []
         for case, message in zip(PUSHES, messages, strict=True):
-            pushes = await rig.pushes_of(house.example, message)
+            pushes = await until("every push to be answered", lambda message=message: _answered(house, message), 60)
             receipts = house.rows("receipts", provider_message_id=message)
             seen = (
-                [[attempt["status"] for attempt in push["attempts"][:1]] for push in pushes],
+                [_first_answer(push) for push in pushes],
                 (receipts[0]["status"], receipts[0]["error_code"]) if receipts else None,
                 len(receipts),
             )
@@ -283,6 +281,17 @@ async def test_faults_of_a_push(copy_house: Copy) -> None:
         assert len(await house.wires()) == wires + len(answered)
         await _reordered_and_delayed(house)
         rig.once_each(await house.wires())
+
+
+def _first_answer(push: dict[str, Any]) -> list[int]:
+    """What a push was answered first; None would be an answer past the provider's three seconds."""
+    return [attempt["status"] for attempt in push["attempts"] if attempt["status"] is not None][:1]
+
+
+async def _answered(house: House, message: str) -> list[dict[str, Any]]:
+    """The pushes of a message, once each that went out was answered; what came too late is pushed again after 15 s."""
+    pushes = await rig.pushes_of(house.example, message)
+    return pushes if all(_first_answer(push) or push["state"] == "dropped" for push in pushes) else []
 
 
 async def _reordered_and_delayed(house: House) -> None:
