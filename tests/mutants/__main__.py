@@ -1,6 +1,7 @@
 """`python -m tests.mutants [name …]`: take out one guard after the other, and see that its tests notice.
 
-First the tests run against the whole product: a test that fails anyway proves nothing. Ends with 1 where a mutant survives.
+First the tests run against the whole product: a test that fails anyway proves nothing. Ends with 1 where a mutant
+survives.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from typing import Final
 
 from tests.mutants.catalogue import MUTANTS, Mutant
 
-PYTEST: Final = (sys.executable, "-m", "pytest", "-p", "tests.mutants.plugin", "-n", "0", "-q", "-p", "no:cacheprovider")
+PYTEST: Final = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-p",
+    "tests.mutants.plugin",
+    "-n",
+    "0",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+)
 WITHIN_S: Final = 1_800
 FAILED_TESTS: Final = 1  # pytest's own exit code; everything else means that the tests did not even run
 
@@ -26,7 +38,12 @@ def run(tests: Sequence[str], engine: str, mutant: str = "") -> tuple[int, str]:
     stop = ["-x"] if mutant else []
     try:
         ended = subprocess.run(
-            [*PYTEST, "--engine", engine, *stop, *tests], env=environment, capture_output=True, text=True, timeout=WITHIN_S, check=False
+            [*PYTEST, "--engine", engine, *stop, *tests],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return FAILED_TESTS, "FAILED nothing came to an end in time"
@@ -65,7 +82,10 @@ def main(names: Sequence[str]) -> int:
         say(f"{mutant.guard:60} {told} ({time.perf_counter() - started:.0f} s)")
         if not noticed:
             survivors.append(mutant.name)
-    say(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed" + (f"; not: {survivors}" if survivors else ""))
+    say(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed"
+        + (f"; not: {survivors}" if survivors else "")
+    )
     return 1 if survivors else 0
 
 

@@ -1,7 +1,8 @@
 """The single guards of the promise, each with the tests that must notice when it is gone.
 
 Where two guards stand behind one another (the look before a write and the write's own WHERE, the look for a row and the
-constraint), a mutant takes both: one alone is no hole, and a test can't and need not see it. One engine is enough to notice, and it is the quicker one wherever both have the guard.
+constraint), a mutant takes both: one alone is no hole, and a test can't and need not see it. One engine is enough to
+notice, and it is the quicker one wherever both have the guard.
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ _LEASES: Final = (
         "live_at_its_end",
         "`>` of a live lease in the WHERE",
         f"{SWEEP}::test_a_stale_holder_writes_nothing {LEASES}::test_a_live_lease_is_never_taken_and_a_lapsed_one_once",
-        (GUARDED, 'column.lease_expires_at > bindparam("guard_now")', 'column.lease_expires_at >= bindparam("guard_now")'),
+        (
+            GUARDED,
+            'column.lease_expires_at > bindparam("guard_now")',
+            'column.lease_expires_at >= bindparam("guard_now")',
+        ),
     ),
     _mutant(
         "lapsed",
@@ -83,7 +88,11 @@ _LEASES: Final = (
         "lapsed_at_its_end",
         "`<=` of a lapsed lease in the WHERE",
         f"{SWEEP}::test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair",
-        (GUARDED, 'column.lease_expires_at <= bindparam("guard_now")', 'column.lease_expires_at < bindparam("guard_now")'),
+        (
+            GUARDED,
+            'column.lease_expires_at <= bindparam("guard_now")',
+            'column.lease_expires_at < bindparam("guard_now")',
+        ),
     ),
     _mutant(
         "lapsed_receipts",
@@ -101,7 +110,7 @@ _LEASES: Final = (
         "generation_rises",
         "the generation that a claim and a takeover raise",
         f"{SWEEP}::test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair",
-        (GUARDED, 'column.lease_generation + 1', 'column.lease_generation + 0'),
+        (GUARDED, "column.lease_generation + 1", "column.lease_generation + 0"),
     ),
     _mutant(
         "due",
@@ -175,13 +184,21 @@ _SENDING: Final = (
         "unknown",
         "what is not known is not sent again",
         f"{SENDING}::test_from_the_commit_on_what_is_not_known_is_unknown",
-        ("desk/outbox/machine.py", '"lose": edge("sending", "indeterminate", Fence.HELD)', '"lose": edge("sending", "retryable_failed", Fence.HELD)'),
+        (
+            "desk/outbox/machine.py",
+            '"lose": edge("sending", "indeterminate", Fence.HELD)',
+            '"lose": edge("sending", "retryable_failed", Fence.HELD)',
+        ),
     ),
     _mutant(
         "recovery_of_sending",
         "recovery sends nothing that was being sent",
         "tests/contract/answering/test_recovery.py::test_a_lapsed_send_is_unknown_for_good",
-        ("desk/outbox/machine.py", '"lapse": edge("sending", "indeterminate", Fence.LAPSED)', '"lapse": edge("sending", "retryable_failed", Fence.LAPSED)'),
+        (
+            "desk/outbox/machine.py",
+            '"lapse": edge("sending", "indeterminate", Fence.LAPSED)',
+            '"lapse": edge("sending", "retryable_failed", Fence.LAPSED)',
+        ),
     ),
     _mutant(
         "late_confirm",
@@ -233,22 +250,32 @@ _ROWS: Final = (
         f"{ARRIVAL}::test_one_message_is_one_receipt_however_often_it_is_pushed",
         (
             SCHEMA,
-            '        sa.UniqueConstraint(\n            "installation", "provider_message_id", '
-            'name=op.f("uq_receipts_installation_provider_message_id")\n        ),\n',
+            (
+                '        sa.UniqueConstraint(\n            "installation", "provider_message_id", '
+                'name=op.f("uq_receipts_installation_provider_message_id")\n        ),\n'
+            ),
             "",
         ),
         (
             "desk/inbox/store.py",
             '_INSERT = insert_unless_known(RECEIPTS, _COLUMNS, ("installation", "provider_message_id"))',
-            '_INSERT = Prepared(RECEIPTS.insert().values({name: bindparam(name) for name in _COLUMNS}))',
+            "_INSERT = Prepared(RECEIPTS.insert().values({name: bindparam(name) for name in _COLUMNS}))",
         ),
-        ("desk/inbox/reception.py", "    if around.known is not None:\n        return _known(around.known, event)\n", ""),
+        (
+            "desk/inbox/reception.py",
+            "    if around.known is not None:\n        return _known(around.known, event)\n",
+            "",
+        ),
     ),
     _mutant(
         "one_in_work",
         "one receipt of a grant in work",
         f"{LEASES}::test_of_two_sessions_that_saw_it_free_one_claims",
-        (SCHEMA, '        ["reply_grant"],\n        unique=True,\n        sqlite_where=sa.text("status = \'processing\'")', '        ["reply_grant"],\n        unique=False,\n        sqlite_where=sa.text("status = \'processing\'")'),
+        (
+            SCHEMA,
+            '        ["reply_grant"],\n        unique=True,\n        sqlite_where=sa.text("status = \'processing\'")',
+            '        ["reply_grant"],\n        unique=False,\n        sqlite_where=sa.text("status = \'processing\'")',
+        ),
     ),
     _mutant(
         "arrival",
@@ -265,8 +292,7 @@ _ROWS: Final = (
     _mutant(
         "revision",
         "revision = cursor before an answer is kept",
-        "tests/contract/answering/test_changes.py"
-        "::test_a_conversation_that_moved_or_a_lease_that_went_takes_no_answer",
+        "tests/contract/answering/test_changes.py::test_a_conversation_that_moved_or_a_lease_that_went_takes_no_answer",
         ("desk/grants/authority.py", "if needs_cursor and conversation.revision != grant.cursor:", "if False:"),
         ("desk/conversations/store.py", "column.revision == expected_revision", "column.revision >= 0"),
     ),
@@ -274,7 +300,11 @@ _ROWS: Final = (
         "running_turn",
         "a turn that was running is not run again",
         "tests/contract/answering/test_recovery.py::test_a_running_turn_is_not_run_again",
-        ("desk/inbox/claiming.py", "    if turn is None or receipt.reply_grant_id is None:\n        return False\n    if turn.running:", "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n    if turn.running:"),
+        (
+            "desk/inbox/claiming.py",
+            "    if turn is None or receipt.reply_grant_id is None:\n        return False\n    if turn.running:",
+            "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n    if turn.running:",
+        ),
     ),
     _mutant(
         "group_commit",
@@ -283,8 +313,10 @@ _ROWS: Final = (
         (
             "storage/sqlite.py",
             "        job.wakes = tx.wakes\n        job.end(False, value)\n",
-            "        job.wakes = tx.wakes\n        job.end(False, value)\n        deliver([job])\n"
-            "        __import__('time').sleep(0.2)  # the loop gets its turn before the commit does\n",
+            (
+                "        job.wakes = tx.wakes\n        job.end(False, value)\n        deliver([job])\n"
+                "        __import__('time').sleep(0.2)  # the loop gets its turn before the commit does\n"
+            ),
         ),
     ),
 )
@@ -315,11 +347,15 @@ _CALLBACK: Final = (
         ORDER,
         (
             CALLBACK,
-            "        if target is None:\n            return _UNKNOWN\n        if wait_s := self._clients.wait_s(client):\n"
-            "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n",
-            "        if wait_s := self._clients.wait_s(client):\n"
-            "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
-            "        if target is None:\n            return _UNKNOWN\n",
+            (
+                "        if target is None:\n            return _UNKNOWN\n        if wait_s := self._clients.wait_s(client):\n"
+                "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
+            ),
+            (
+                "        if wait_s := self._clients.wait_s(client):\n"
+                "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
+                "        if target is None:\n            return _UNKNOWN\n"
+            ),
         ),
     ),
     _mutant(
@@ -332,7 +368,11 @@ _CALLBACK: Final = (
         "row_3_length",
         "callback row 3: the declared length is a number",
         "tests/http/test_callback.py::test_sizes",
-        (CALLBACK, "malformed = malformed or length is not None or not value.isdigit()", "malformed = not value.isdigit()"),
+        (
+            CALLBACK,
+            "malformed = malformed or length is not None or not value.isdigit()",
+            "malformed = not value.isdigit()",
+        ),
     ),
     _mutant(
         "row_3_size",
@@ -356,14 +396,18 @@ _CALLBACK: Final = (
         ORDER,
         (
             CALLBACK,
-            "        if wait_s := self._clients.wait_s(client):\n"
-            "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
-            "        body = await _read(scope, receive)\n"
-            "        if not isinstance(body, bytes):\n            return body\n",
-            "        body = await _read(scope, receive)\n"
-            "        if not isinstance(body, bytes):\n            return body\n"
-            "        if wait_s := self._clients.wait_s(client):\n"
-            "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n",
+            (
+                "        if wait_s := self._clients.wait_s(client):\n"
+                "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
+                "        body = await _read(scope, receive)\n"
+                "        if not isinstance(body, bytes):\n            return body\n"
+            ),
+            (
+                "        body = await _read(scope, receive)\n"
+                "        if not isinstance(body, bytes):\n            return body\n"
+                "        if wait_s := self._clients.wait_s(client):\n"
+                "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
+            ),
         ),
     ),
     _mutant(
@@ -401,7 +445,11 @@ _CALLBACK: Final = (
         "row_6",
         "callback row 6: usable secrets, before anything is verified",
         ORDER,
-        (CALLBACK, "        except CredentialUnavailable:\n            return _MATERIAL\n", "        except CredentialUnavailable:\n            credentials = Credentials(app_secret='')\n"),
+        (
+            CALLBACK,
+            "        except CredentialUnavailable:\n            return _MATERIAL\n",
+            "        except CredentialUnavailable:\n            credentials = Credentials(app_secret='')\n",
+        ),
     ),
     _mutant(
         "row_7",
@@ -417,7 +465,11 @@ _CALLBACK: Final = (
         "row_8",
         "row 8 of the real channel: what the SDK does not confirm",
         "tests/channels/test_verify.py::test_what_the_sdk_does_not_confirm_is_refused",
-        ("channels/feishu/verify.py", "    if status != 200:\n        return REFUSED\n    if not payloads", "    if not payloads"),
+        (
+            "channels/feishu/verify.py",
+            "    if status != 200:\n        return REFUSED\n    if not payloads",
+            "    if not payloads",
+        ),
     ),
     _mutant(
         "row_9",
@@ -432,16 +484,22 @@ _CALLBACK: Final = (
         (
             CALLBACK,
             "        verdict = await self._threads.run(channel.verify, push, credentials)\n",
-            "        if wait_s := self._installations.take(target.installation_id):\n"
-            "            return _limited(Outcome.INSTALLATION_LIMITED, wait_s)\n"
-            "        verdict = await self._threads.run(channel.verify, push, credentials)\n",
+            (
+                "        if wait_s := self._installations.take(target.installation_id):\n"
+                "            return _limited(Outcome.INSTALLATION_LIMITED, wait_s)\n"
+                "        verdict = await self._threads.run(channel.verify, push, credentials)\n"
+            ),
         ),
     ),
     _mutant(
         "row_10",
         "callback row 10: no 200 before the commit",
         "tests/http/test_callback.py::test_a_raising_channel_and_a_raising_commit",
-        (CALLBACK, "            await self._ports.receive(target, events)\n", "            asyncio.ensure_future(self._ports.receive(target, events))\n"),
+        (
+            CALLBACK,
+            "            await self._ports.receive(target, events)\n",
+            "            asyncio.ensure_future(self._ports.receive(target, events))\n",
+        ),
     ),
 )
 

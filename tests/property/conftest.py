@@ -32,7 +32,7 @@ CREATE FUNCTION sim_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 
 
 class CountingEntropy:
-    """Bytes that count upwards: ids and tokens are new, rows of one instant sort as they were made, both sides agree."""
+    """Bytes that count upwards: rows of one instant sort as they were made, and both sides agree."""
 
     def __init__(self) -> None:
         self._ids = 0
@@ -47,9 +47,9 @@ def _log_changes(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql(_POSTGRES_LOG)
         for table in WATCHED:
-            for name, events, function in (("kept", "INSERT OR UPDATE", "note"), ("gone", "DELETE", "gone")):
+            for events, function in (("INSERT OR UPDATE", "sim_note"), ("DELETE", "sim_gone")):
                 connection.exec_driver_sql(
-                    f"CREATE TRIGGER sim_{name} AFTER {events} ON {table} FOR EACH ROW EXECUTE FUNCTION sim_{function}()"
+                    f"CREATE TRIGGER {function} AFTER {events} ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
                 )
 
 
@@ -73,7 +73,7 @@ class TableLog:
 def both(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-    sqlite_template: Path,  # noqa: F811 - the fixture
+    sqlite_template: Path,
     postgres: SharedPostgres,
 ) -> Iterator[Pair]:
     """A migrated, empty database of each engine, whose every change of a watched row is logged."""

@@ -1,4 +1,4 @@
-"""Two desks, one on each engine, that are told the same and watched by the simulation's own oracle (`tests/sim/watch.py`)."""
+"""Two desks, one on each engine, that are told the same and watched by the oracle of `tests/sim/watch.py`."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ class Desk:
                 table = TABLES[name]
                 tx.execute(sa.update(table).where(table.c.status.in_(states)).values(status=status, **free))
             grants, installations = TABLES["reply_grants"], TABLES["installations"]
-            tx.execute(
-                sa.update(grants).where(grants.c.status == "active").values(status="revoked", active_slot=None)
-            )
+            tx.execute(sa.update(grants).where(grants.c.status == "active").values(status="revoked", active_slot=None))
             tx.execute(sa.update(installations).values(status="active"))
 
         await self.world.write(end)
@@ -168,15 +166,14 @@ class Desk:
 
 
 def _watched_columns(log: list[tuple[int, str, str, str | None]]) -> list[tuple[int, str, str, str | None]]:
-    kept = []
-    for seq, table, row_id, body in log:
-        if body is not None:
-            values = json.loads(body)
-            if table == "turns" and isinstance(values["response"], str):  # SQLite keeps JSON as text
-                values["response"] = json.loads(values["response"])
-            body = json.dumps({name: values[name] for name in WATCHED[table].split()})
-        kept.append((seq, table, row_id, body))
-    return kept
+    return [(seq, table, row_id, None if body is None else _watched(table, body)) for seq, table, row_id, body in log]
+
+
+def _watched(table: str, body: str) -> str:
+    values = json.loads(body)
+    if table == "turns" and isinstance(values["response"], str):  # SQLite keeps JSON as text
+        values["response"] = json.loads(values["response"])
+    return json.dumps({name: values[name] for name in WATCHED[table].split()})
 
 
 class Desks:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from frontdesk.app.schema import METADATA
 from frontdesk.desk.grants import store as grant_store
@@ -174,7 +181,8 @@ class Rows(RuleBasedStateMachine):
         self.models[place].not_before = due = self.now + wait
         column = self.table.c
         self._each(
-            place, lambda tx, row_id: tx.execute(sa.update(self.table).where(column.id == row_id).values(not_before=due))
+            place,
+            lambda tx, row_id: tx.execute(sa.update(self.table).where(column.id == row_id).values(not_before=due)),
         )
 
     @rule(step=st.sampled_from((1, 1, 2, 30, -1, -600)))
@@ -203,11 +211,11 @@ def test_a_table_does_what_it_says_and_both_engines_the_same(name: str, both: Pa
     pairs = [both.write(lambda tx: str(fill(tx.conn)[name]["id"])) for _ in range(2)]
     ids = [[pair[side] for pair in pairs] for side in range(2)]
 
-    class Machine_(Rows):
+    class Example(Rows):
         pass
 
-    Machine_.name, Machine_.both, Machine_.ids = name, both, ids
-    run_state_machine_as_test(Machine_, settings=profile(10, 20))
+    Example.name, Example.both, Example.ids = name, both, ids
+    run_state_machine_as_test(Example, settings=profile(10, 20))
 
 
 @pytest.mark.parametrize("expected", [3, 4, 5])

@@ -23,7 +23,10 @@ REQUIRED: Final = (
     "close failed",
     "send begun too late",
     *(f"act {name}" for name in REVOCATIONS),
-    *(f"ambush {name}" for name in ("revoke", "unbind", "switch_off", "disable", "demote", "remove", "close", "archive")),
+    *(
+        f"ambush {name}"
+        for name in ("revoke", "unbind", "switch_off", "disable", "demote", "remove", "close", "archive")
+    ),
     "leap",
     "push again",
     "push again after its 200",

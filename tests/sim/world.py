@@ -354,7 +354,7 @@ def _fresh_file(template: Path) -> Path:
 
 @functools.cache
 def settled(persons: int) -> Settled:
-    """An installation with so many people, made once per process by the product's own verbs and copied for each seed."""
+    """An installation with so many people, made once per process by the product's own verbs; each seed copies it."""
     plan = Plan(-persons, "settling in", 1, persons, 0.0, 0.0, 10 * SECOND, 60 * SECOND, (0,))
     true = ManualClock()
     path = _fresh_file(_template())

@@ -88,7 +88,7 @@ class PostgresDatabase:
             return
         try:
             value = self._tries(job, commit)
-        except BaseException as error:  # noqa: BLE001 - handed to the caller
+        except BaseException as error:
             job.end(True, error)
             deliver([job])
             return

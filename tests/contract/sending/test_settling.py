@@ -98,9 +98,7 @@ async def test_a_settlement_and_a_late_write_have_one_winner(
     assert desk.channel.sent == []
 
 
-async def test_of_two_settlements_one_stands(
-    desk: DeskWorld, seat: Seat, open_session: Callable[[], Database]
-) -> None:
+async def test_of_two_settlements_one_stands(desk: DeskWorld, seat: Seat, open_session: Callable[[], Database]) -> None:
     """Two people decide differently at once: one decision is kept, the other is told that it came second."""
     sessions = [open_session(), open_session()]
     delivery = await sending(desk, seat, "hello")

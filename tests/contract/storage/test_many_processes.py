@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import multiprocessing
 import shutil
 from collections import Counter
@@ -62,14 +63,17 @@ def claim_in_a_process(path: str, name: str, start: Any, results: Any) -> None:
         claims: list[tuple[str, int]] = []
         times: list[int] = []
         busy = 0
+        claim = functools.partial(claim_one, name=name)
         while len(claims) < EACH:
             try:
-                found = await database.write(lambda tx: claim_one(tx, name))
-                if found is not None:
-                    receipt_id, lease, at = found
-                    claims.append((receipt_id, lease.generation))
-                    times.append(at)
-                    assert await database.write(lambda tx: give_back(tx, receipt_id, lease)), "its own claim was taken"  # noqa: B023 - awaited here
+                found = await database.write(claim)
+                if found is None:
+                    continue
+                receipt_id, lease, at = found
+                claims.append((receipt_id, lease.generation))
+                times.append(at)
+                back = functools.partial(give_back, receipt_id=receipt_id, lease=lease)
+                assert await database.write(back), "its own claim was taken"
             except DatabaseBusy:
                 busy += 1
                 if busy > EACH:
@@ -84,9 +88,9 @@ def claim_in_a_process(path: str, name: str, start: Any, results: Any) -> None:
 @pytest.mark.spec("DESK-307")
 @pytest.mark.timeout(600)
 def test_eight_processes_claim_on_one_file_and_none_starves(tmp_path: Path, sqlite_template: Path) -> None:
-    """Each of eight processes makes all of its claims while the others make theirs: nobody is told busy, and no claim is
-    made twice, since every generation of a receipt has one holder. A number of claims stands for the minute of time, and
-    each has begun to claim before the first is done.
+    """Each of eight processes makes all of its claims while the others make theirs: nobody is told busy, and no
+    claim is made twice, since every generation of a receipt has one holder. A number of claims stands for the minute of
+    time, and each has begun to claim before the first is done.
     """
     path = tmp_path / "frontdesk.db"
     shutil.copyfile(sqlite_template, path)
