@@ -96,7 +96,7 @@ async def test_the_order_is_start_recover_serve_stop_and_stop_also_runs_when_one
     watched(process, order)
     whole = asyncio.ensure_future(run(process, surface))
     await asyncio.sleep(0)
-    while "serve" not in order:
+    while "serve" not in order:  # noqa: ASYNC110 - the product has no event for it
         await asyncio.sleep(0.01)
     whole.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -207,7 +207,7 @@ async def test_readiness_is_true_from_start_to_the_begin_of_stop_and_not_after_a
         stopping = asyncio.ensure_future(worker.stop())
         await asyncio.sleep(0)
         assert ready(process) == (False, False), "at the begin of stop, not at its end"
-        while await seen_by_others(process):
+        while await seen_by_others(process):  # noqa: ASYNC110 - a row that the product writes
             await asyncio.sleep(0.005)
         assert not stopping.done()
         held.set()

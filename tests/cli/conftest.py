@@ -121,7 +121,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = handle_any
+            do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = handle_any  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -319,7 +319,7 @@ async def test_over_a_real_socket(site: Site) -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     task = asyncio.create_task(server.serve([listener]))
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
         await asyncio.sleep(0.005)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with httpx2.AsyncClient(base_url=base) as client:

@@ -33,7 +33,7 @@ async def port() -> AsyncIterator[int]:
     server = Server(config)
     task = asyncio.create_task(server.serve())
     async with asyncio.timeout(10):
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn offers a flag and no event
             await asyncio.sleep(0)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True

@@ -303,7 +303,8 @@ _ROWS: Final = (
         (
             "desk/inbox/claiming.py",
             "    if turn is None or receipt.reply_grant_id is None:\n        return False\n    if turn.running:",
-            "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n    if turn.running:",
+            "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n"
+            "    if turn.running:",
         ),
     ),
     _mutant(
@@ -348,7 +349,8 @@ _CALLBACK: Final = (
         (
             CALLBACK,
             (
-                "        if target is None:\n            return _UNKNOWN\n        if wait_s := self._clients.wait_s(client):\n"
+                "        if target is None:\n            return _UNKNOWN\n"
+                "        if wait_s := self._clients.wait_s(client):\n"
                 "            return _limited(Outcome.CLIENT_LIMITED, wait_s, close=True)\n"
             ),
             (

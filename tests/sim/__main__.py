@@ -33,7 +33,7 @@ def main() -> int:
             report = run_seed(seed)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever broke, the seed is what matters
             failed.append(seed)
             notes = getattr(error, "__notes__", [])
             if not options.trace:

@@ -53,7 +53,7 @@ class SimDatabase:
     async def close(self) -> None:
         """See `Database.close`."""
         self._closing = True
-        while self._queued:
+        while self._queued:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.001)
         self.close_now()
 
@@ -88,7 +88,7 @@ class SimDatabase:
             value = transact()
         except Killed:
             return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asked
             failed, value = True, error
         if life.dead:
             return

@@ -145,6 +145,6 @@ def bury(tasks: list[asyncio.Task[Any]]) -> None:
         for _ in range(20):  # a `finally` that awaits swallows the first close, and so on
             try:
                 task.get_coro().close()  # type: ignore[union-attr]
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - whatever the remains do, they do it to nobody
                 continue
             break

@@ -59,7 +59,7 @@ def _refuse(what: str) -> None:
     with _lock:
         _refusals.append(what)
     if path := os.environ.get(LOG_VARIABLE):
-        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as log:
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as log:  # noqa: PTH123 - no imports at risk
             log.write(f"{os.getpid()} {what}\n")
     raise NetworkRefused(what)
 
@@ -155,7 +155,7 @@ def _guard_uvloop() -> None:
 
 def install() -> None:
     """Guard this process for the rest of its life."""
-    global _installed
+    global _installed  # noqa: PLW0603 - one hook per process, and hooks are process-wide
     if _installed:
         return
     _installed = True

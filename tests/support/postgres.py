@@ -201,7 +201,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C in the terminal is for pytest
-                preexec_fn=_end_with_parent,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - calls prctl and nothing else
                 **_identity(self._account),
             )
         self.address = self._await_ready()

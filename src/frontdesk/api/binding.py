@@ -63,7 +63,7 @@ class OperationRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler instead of the framework's own parsing."""
-        handle: Callable[[Request], Coroutine[Any, Any, Response]] = getattr(self.endpoint, "handle")
+        handle: Callable[[Request], Coroutine[Any, Any, Response]] = getattr(self.endpoint, "handle")  # noqa: B009
         return handle
 
 

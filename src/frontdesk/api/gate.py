@@ -96,7 +96,7 @@ class Gate:
         started_us = self._clock.monotonic_us()
         try:
             await self._serve(exchange)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the last line: nothing unforeseen reaches the server's log
             await self._fail(exchange, error)
         finally:
             self._account(exchange, started_us)

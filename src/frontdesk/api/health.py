@@ -27,7 +27,7 @@ async def _ask(name: str, check: Check) -> bool:
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             return bool(await check())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever is wrong, the answer is "not ready"
         _log.warning("api.readyz", phase=name, code=type(error).__name__)
         return False
 

@@ -95,7 +95,7 @@ class _Work:
         """Run it, keeping whatever it raises."""
         try:
             self.value = self.fn(*self.arguments)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
             self.error = error
 
 

@@ -65,7 +65,7 @@ async def examine(
             try:
                 for finding in await asked.findings(reachable):
                     yield finding
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - its text could hold a value
                 said = f"the check itself failed ({type(error).__name__})"
                 yield wrong(asked.name, said, None, "report this, with the lines above")
     finally:
@@ -86,7 +86,7 @@ async def _port(settings: Settings) -> Finding:
     else:
         return ok("port", f"{port} on {host} is free")
     scheme = "https" if settings.tls_cert else "http"
-    shown = "127.0.0.1" if host in {"0.0.0.0", ""} else "[::1]" if host == "::" else _bracketed(host)
+    shown = "127.0.0.1" if host in {"0.0.0.0", ""} else "[::1]" if host == "::" else _bracketed(host)  # noqa: S104
     document = await _ask(f"{scheme}://{shown}:{port}/healthz", trusted=False)
     if document is not None and document[1].get("alive") is True:
         return ok("port", f"{port} on {host} is served by a Frontdesk")
@@ -243,7 +243,7 @@ class _Asked:
             return ok(self.name, "the provider gives a token")
         number = f", the provider's number {report.provider_code}" if report.provider_code is not None else ""
         said = f"no token: {_sentence(report.token)} ({report.token}{number})"
-        if report.token == "provider_credentials_rejected":
+        if report.token == "provider_credentials_rejected":  # noqa: S105 - a code
             advice = f"copy both from the provider's console: {self._update}"
             return wrong(self.name, said, "app_id, app_secret", advice)
         return wrong(self.name, said, "feishu_domain (or outbound_proxy)", "try again; see the domain's line above")

@@ -22,7 +22,7 @@ from frontdesk.identity.tokens import create_token
 APP: Final = "Frontdesk example"
 PERSON: Final = "Ada"
 TITLE: Final = "Getting to know Frontdesk"
-TOKEN_FILE: Final = "owner.token"
+TOKEN_FILE: Final = "owner.token"  # noqa: S105 - a file's name
 WAIT_S: Final = 30.0
 POLL_S: Final = 0.1
 

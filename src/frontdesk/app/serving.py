@@ -189,7 +189,7 @@ async def serve(
         settle_memory()
         web = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="web")
         asked = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
-        while not server.started and not web.done():
+        while not server.started and not web.done():  # noqa: ASYNC110 - uvicorn offers a flag and no event
             await asyncio.sleep(0.01)
         if not web.done():
             ready()

@@ -188,7 +188,7 @@ class Worker:
                     continue
             except DatabaseBusy:
                 log.warning("worker.database_busy", operation=f"worker.{topic}")
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one bad step must not end the loop; polling stays correct
                 _log_failed(topic, error)
             await self._hub.wait(topic, pause_s)
 

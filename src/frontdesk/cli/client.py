@@ -15,7 +15,7 @@ import httpx2
 from frontdesk.cli.exits import BROKEN_ANSWER, UNREACHABLE, USAGE, exit_of
 
 URL_VARIABLE: Final = "FRONTDESK_URL"
-TOKEN_VARIABLE: Final = "FRONTDESK_TOKEN"
+TOKEN_VARIABLE: Final = "FRONTDESK_TOKEN"  # noqa: S105 - the name of a variable
 WORKSPACE_VARIABLE: Final = "FRONTDESK_WORKSPACE"
 PROJECT_VARIABLE: Final = "FRONTDESK_PROJECT"
 DEFAULT_URL: Final = "http://127.0.0.1:8080"

@@ -84,7 +84,7 @@ def _subgroup(parent: click.Group, word: str, words: tuple[str, ...]) -> click.G
         found = click.Group(word, help=f"Operations of {' '.join(words)}.", no_args_is_help=True)
         parent.add_command(found)
     if not isinstance(found, click.Group):
-        raise ValueError(f"{' '.join(words)} is a command already")
+        raise ValueError(f"{' '.join(words)} is a command already")  # noqa: TRY004 - two entries clash, no type is wrong
     return found
 
 

@@ -34,7 +34,7 @@ class SeededEntropy:
     """Reproducible bytes for simulations and tests. Never for anything a stranger must not guess."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - reproducibility is the purpose
 
     def token_bytes(self, count: int) -> bytes:
         """See `Entropy.token_bytes`."""

@@ -141,7 +141,7 @@ class _Line:
 
 def deliver(jobs: Sequence[Job]) -> None:
     """Tell the callers of jobs that ended together, in one step on their loop. Callers that went away are skipped."""
-    loop = jobs[0]._loop
+    loop = jobs[0]._loop  # noqa: SLF001 - one module, two halves of one thing
     try:
         loop.call_soon_threadsafe(_settle, jobs)
     except RuntimeError:

@@ -88,7 +88,7 @@ class PostgresDatabase:
             return
         try:
             value = self._tries(job, commit)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
             job.end(True, error)
             deliver([job])
             return

@@ -112,7 +112,7 @@ class _Compiled:
 
     def row(self, values: Sequence[Any]) -> dict[str, Any]:
         """One row by column name; SQLite's 0 and 1 become booleans."""
-        found = dict(zip(self.names, values))
+        found = dict(zip(self.names, values))  # noqa: B905 - one select, as many values as names
         for name in self._booleans:
             if found[name] is not None:
                 found[name] = bool(found[name])
@@ -156,7 +156,7 @@ class Bundle:
             raise ValueError("a bundled select names all of its parameters")
         columns = ", ".join(f'p{number}."{name}"' for number, part in enumerate(compiled) for name in part.names)
         joins = " ".join(f"LEFT JOIN ({part.sql}) AS p{number} ON 1 = 1" for number, part in enumerate(compiled))
-        return f"SELECT {columns} FROM (SELECT 1 AS one) AS base {joins}", compiled
+        return f"SELECT {columns} FROM (SELECT 1 AS one) AS base {joins}", compiled  # noqa: S608 - our own compiled SQL
 
 
 def insert_unless_known(table: Table, columns: Sequence[str], key: Sequence[str]) -> Prepared:

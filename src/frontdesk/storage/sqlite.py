@@ -209,7 +209,7 @@ class SqliteDatabase:
                 for job in jobs:
                     self._savepoint(connection, driver, job)
                     if not driver.in_transaction:
-                        raise _TransactionEnded(job.value)
+                        raise _TransactionEnded(job.value)  # noqa: TRY301 - ends the whole group
                 if self._on_commit is not None:
                     self._on_commit()
                 driver.execute("COMMIT")
@@ -217,7 +217,7 @@ class SqliteDatabase:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
                 raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to every caller of the group
             self._drop_writer()
             cause = error.cause if isinstance(error, _TransactionEnded) else error
             for job in jobs:
@@ -231,7 +231,7 @@ class SqliteDatabase:
         driver.execute("SAVEPOINT job")
         try:
             value = job.fn(tx)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to its caller
             if driver.in_transaction:
                 driver.execute("ROLLBACK TO job")
                 driver.execute("RELEASE job")

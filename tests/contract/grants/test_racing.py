@@ -103,7 +103,7 @@ async def prepared(desk: DeskWorld, found: Scene, step: str) -> tuple[str, Work,
         return row["id"], lambda tx: working.commit_answer(tx, begun, Answer("done")), lambda turn: turn is not None
     turn = await desk.write(working.commit_answer, begun, Answer("done"))
     assert turn is not None
-    work: Work = lambda tx: working.deliver(tx, begun, turn, desk.parts)
+    work: Work = lambda tx: working.deliver(tx, begun, turn, desk.parts)  # noqa: E731
     return row["id"], work, lambda status: status == "completed"
 
 

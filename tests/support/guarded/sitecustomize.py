@@ -20,7 +20,7 @@ def _install() -> None:
 
 try:
     _install()
-except BaseException as error:
+except BaseException as error:  # noqa: BLE001 - Python would carry on without the guard
     sys.stderr.write(f"network guard could not be installed: {error!r}\n")
     sys.stderr.flush()
     os._exit(97)

@@ -212,7 +212,7 @@ class Callback:
         client = self._addresses.of(scope)
         try:
             answer = await self._decide(scope, receive, channel, installation_id, client)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever broke, the provider learns a constant and pushes again
             problems.log_defect(OPERATION, error)
             answer = _FAILED
         if answer is None:
@@ -283,7 +283,7 @@ class Callback:
             return _COMMIT_LATE
         except TargetChanged:
             return _COMMIT_FAILED
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever broke, nothing was acknowledged and nothing of it is told
             where = f"{type(error).__name__} {problems.where(error)}"
             _log.warning(OPERATION, code="callback_not_accepted", phase=where)
             return _COMMIT_FAILED

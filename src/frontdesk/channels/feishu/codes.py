@@ -33,7 +33,7 @@ class Means(StrEnum):
     """What a listed code proves."""
 
     RATE_LIMITED = "rate_limited"
-    TOKEN_REJECTED = "provider_token_rejected"
+    TOKEN_REJECTED = "provider_token_rejected"  # noqa: S105 - a code's name
     TARGET_REVOKED = "target_revoked"
     PERMISSION_DENIED = "permission_denied"
     FORMAT_ERROR = "format_error"

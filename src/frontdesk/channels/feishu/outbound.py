@@ -40,7 +40,7 @@ from frontdesk.kernel.limits import (
     TEXT_BODY_BYTES_MAX,
 )
 
-TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"
+TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
 BOT_PATH: Final = "/open-apis/bot/v3/info"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOKEN_CHARS_MAX: Final = 4_096

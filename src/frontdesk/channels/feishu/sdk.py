@@ -55,7 +55,7 @@ def _import_aside() -> None:
         try:
             importlib.import_module("lark_channel")
             importlib.import_module("lark_channel.ws.client").loop.close()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
             failures.append(error)
 
     thread = threading.Thread(target=work, name="frontdesk-feishu-import")
@@ -250,8 +250,8 @@ def capturing_dispatcher() -> Any:
         # The SDK's model breaks on fields of odd types before it compares the token. Such an event is authentic if its
         # token is, and must be acknowledged, or the provider pushes it again for hours.
         try:
-            return EventDispatcherHandler._parse_context(self, plaintext)
-        except Exception:
+            return EventDispatcherHandler._parse_context(self, plaintext)  # noqa: SLF001 - the method overridden here
+        except Exception:  # noqa: BLE001 - anything but the token check that follows in the SDK would be a guess
             context = EventContext()
             context.token = _token_of(plaintext)
             return context

@@ -221,7 +221,7 @@ def _request(
     headers: Mapping[str, str],
     params: Any = None,
     data: Any = None,
-    timeout: object = None,
+    timeout: object = None,  # noqa: ARG001 - the SDK's per-read bound; ours holds for the whole call
 ) -> _Response:
     call = _current.get()
     if call is None:

@@ -91,7 +91,7 @@ async def _call(
     """What the runner returned; an exception out of it becomes a code, and its text stays here."""
     try:
         return await runner.run(request, toolbox, progress, stop)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a runner is foreign code, whatever it raises ends its turn alone
         code = port.UNAVAILABLE if isinstance(error, OSError) else port.OUTPUT_INVALID
         return port.Failed(code, f"the runner raised {type(error).__name__}")
 

@@ -26,7 +26,7 @@ def fixed_briefing(notes: tuple[port.BriefingNote, ...]) -> Briefer:
     """A briefer that hands every turn the same notes."""
     briefing = port.Briefing(notes)
 
-    def brief(tx: Tx, conversation: Conversation, turn: Turn) -> port.Briefing:
+    def brief(tx: Tx, conversation: Conversation, turn: Turn) -> port.Briefing:  # noqa: ARG001 - the same for everybody
         return briefing
 
     return brief

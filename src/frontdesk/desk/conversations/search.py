@@ -120,6 +120,6 @@ class BriefingToolbox:
         """See `Toolbox.search`."""
         return search_notes(self._notes, query, limit)
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:  # noqa: ARG002 - nothing is looked at
         """See `Toolbox.call`: the list is empty, so every name is unknown."""
         return "unknown tool"

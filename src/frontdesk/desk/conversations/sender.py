@@ -205,7 +205,7 @@ class ConversationSender:
                 await write_patiently(self._database, lambda tx: _finish(tx, begun, answered))
         except DatabaseBusy:
             log.warning("conversations.database_busy", operation="desk.conversations.send", id=begun.turn.id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the top of one turn: its lease lapses, it ends `interrupted`
             _log_defect("conversations.defect", begun.turn.id, error)
 
     async def _answer(self, begun: _Begun) -> port.Result | None:
@@ -232,7 +232,7 @@ class ConversationSender:
                 ours, stopped = await self._database.write(lambda tx: _renewed(tx, begun, self._lease_us))
             except DatabaseBusy:
                 continue  # the fence decides at the end, not a renewal that could not be tried
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 _log_defect("conversations.renewal_failed", begun.turn.id, error)
                 continue
             if not ours:

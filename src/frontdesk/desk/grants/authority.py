@@ -130,7 +130,7 @@ class _GrantCursor:
     grant_id: str
     expected: int
 
-    def advance(self, tx: Tx, *, turn_id: str, revision: int) -> bool:
+    def advance(self, tx: Tx, *, turn_id: str, revision: int) -> bool:  # noqa: ARG002 - the port names the turn
         """Compare-and-set to `revision`, which must be expected + 1."""
         if revision != self.expected + 1:
             raise Defect("a turn advances its cursor by one")

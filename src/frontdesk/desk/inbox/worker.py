@@ -115,7 +115,7 @@ class ReceiptWorker:
             log.info("inbox.lease_lost", operation="desk.inbox.work", id=receipt.id)
         except DatabaseBusy:
             log.warning("inbox.database_busy", operation="desk.inbox.work", id=receipt.id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the top of one receipt's work: a defect must not end the others
             _log_defect("inbox.defect", receipt.id, error)
 
     async def _turn(self, receipt: Receipt) -> None:
@@ -151,7 +151,7 @@ class ReceiptWorker:
             begun = await write_patiently(self._database, lambda tx: working.begin(tx, receipt, self._parts))
         except (StaleFence, DatabaseBusy):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             # Nothing of the turn exists, so another try is safe; the cap makes a poisonous receipt end visibly.
             _log_defect("inbox.begin_failed", receipt.id, error)
             await write_patiently(self._database, lambda tx: working.retry(tx, receipt, "connector_processing_failed"))
@@ -186,7 +186,7 @@ class ReceiptWorker:
                 ours, stop = await self._database.write(lambda tx: working.renew(tx, receipt, self._lease_us))
             except DatabaseBusy:
                 continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the lease may lapse now: the fence decides, not we
                 _log_defect("inbox.renewal_failed", receipt.id, error)
                 continue
             if not ours:

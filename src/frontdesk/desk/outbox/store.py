@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, RowMapping, Select, String, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    RowMapping,
+    Select,
+    String,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from frontdesk.desk.outbox.machine import DELIVERY, UNDER_WAY, WAITING
@@ -94,7 +107,7 @@ def find_unproven_twin(tx: Tx, delivery_id: str, sent_from: int, sent_until: int
 def _due(resumed: bool) -> Select[Any]:
     """What `due_ids` runs, built once: several loops of an idle server ask it every second."""
     e = DELIVERIES.alias("earlier").c
-    now = bindparam("now")
+    now: BindParameter[int] = bindparam("now")
     blocked = exists().where(
         e.installation == D.installation,
         e.chat_id == D.chat_id,
@@ -103,8 +116,8 @@ def _due(resumed: bool) -> Select[Any]:
     )
     statement = select(D.id, D.not_before, D.reply_grant).where(D.status.in_(WAITING), D.not_before <= now, ~blocked)
     if resumed:
-        at, last = bindparam("after_at"), bindparam("after_id")
-        statement = statement.where((D.not_before > at) | ((D.not_before == at) & (D.id > last)))
+        at: BindParameter[int] = bindparam("after_at")
+        statement = statement.where((D.not_before > at) | ((D.not_before == at) & (D.id > bindparam("after_id"))))
     return statement.order_by(D.not_before, D.id).limit(bindparam("at_most"))
 
 

@@ -99,7 +99,7 @@ class DeliveryWorker:
             log.info("sending.lease_lost", operation="desk.sending", id=attempt.delivery.id)
         except DatabaseBusy:
             log.warning("sending.database_busy", operation="desk.sending", id=attempt.delivery.id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the top of one delivery's work: its row stays for recovery to judge
             _log_defect("sending.defect", attempt.delivery.id, error)
         finally:
             if session is not None:
@@ -157,7 +157,7 @@ class DeliveryWorker:
         except asyncio.CancelledError:
             await self._conclude(delivery, Unknown())
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - from the `sending` commit on nothing but a listed proof leads back
             _log_defect("sending.raised", delivery.id, error)
             outcome = Unknown()
         self._on_wire(type(outcome).__name__)
@@ -195,7 +195,7 @@ class DeliveryWorker:
         try:
             async with asyncio.timeout(limits.CLOSE_TIMEOUT_US / SECOND):
                 await channel.close(session)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stands
             log.warning("sending.close_failed", operation="desk.sending", code=type(error).__name__)
 
 

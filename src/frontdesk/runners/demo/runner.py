@@ -80,7 +80,7 @@ class DemoRunner:
             self._working[request.conversation_id] -= 1
             self._working += Counter()  # drops what fell to zero
 
-    async def replaceable(self, conversation_id: str, within_ms: int = 5_000) -> Replaceability:
+    async def replaceable(self, conversation_id: str, within_ms: int = 5_000) -> Replaceability:  # noqa: ARG002
         """See `Runner.replaceable`: it keeps no process, so only a turn in work holds it."""
         return Replaceability.ACTIVE if self._working[conversation_id] else Replaceability.YES
 
