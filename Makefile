@@ -3,14 +3,16 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check tidy guarantees reference sim fuzz bench clean-run clean
+.PHONY: help setup setup-run run test check tidy guarantees reference sim sim-nightly properties mutants fuzz bench clean-run clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Two workers suit a small machine; `make test WORKERS=8` on a larger one. ARGS goes to pytest as it is.
 WORKERS ?= 2
 ARGS ?=
-SEEDS ?= 200
+SEEDS ?= 2184
+EXAMPLES ?= 500
+NIGHTLY ?= 100000
 FUZZ ?= 25
 DATA ?= .frontdesk
 
@@ -42,8 +44,17 @@ guarantees: setup ## write docs/reference/guarantees.md from the tests' marks
 reference: setup ## write the generated pages of docs/reference from the code
 	@$(BIN)/python -m tests.support.reference_pages
 
-sim: setup ## run the seeded simulation (SEEDS=200)
-	@SEEDS=$(SEEDS) $(PYTEST) tests/sim $(ARGS)
+sim: setup ## run the seeded simulation (SEEDS=2184)
+	@SEEDS=$(SEEDS) $(PYTEST) -n $(WORKERS) --dist worksteal tests/sim $(ARGS)
+
+sim-nightly: setup ## simulate 100000 seeds; started again it goes on (NIGHTLY=100000)
+	@$(BIN)/python -m tests.sim.nightly --seeds $(NIGHTLY) --workers $(WORKERS)
+
+properties: setup ## run the property tests with fresh examples (EXAMPLES=500)
+	@EXAMPLES=$(EXAMPLES) $(PYTEST) -o timeout=0 tests/property $(ARGS)
+
+mutants: setup ## take out one guard after the other and see that a test notices
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 fuzz: setup ## fuzz longer than the tests do (FUZZ=25 times as many examples)
 	@FUZZ=$(FUZZ) $(PYTEST) tests/fuzz --timeout 86400 $(ARGS)

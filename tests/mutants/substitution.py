@@ -1,7 +1,7 @@
 """A module's source, changed on its way in: no file is edited, and text that is no longer there is a loud failure.
 
-Installed before the product is imported, it stands between the file and the compiler, for modules that `import` finds and
-for those that are loaded by their path (the migrations).
+Installed before the product is imported, it stands between the file and the compiler, for modules that `import` finds
+and for those that are loaded by their path (the migrations).
 """
 
 from __future__ import annotations

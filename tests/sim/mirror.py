@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +82,17 @@ def install_triggers(path: Path) -> None:
 
 
 class Mirror:
-    """The watched rows by table and id, as of the last look."""
+    """The watched rows by table and id, as of the last look. `read_log` gives what was logged after a number."""
 
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, read_log: Callable[[int], Iterable[tuple[int, str, str, str | None]]]) -> None:
+        self._read_log = read_log
         self._seq = 0
         self.tables: dict[str, dict[str, Row]] = {table: {} for table in WATCHED}
 
     def look(self) -> list[Change]:
         """What was written since the last look, in order; the rows here follow."""
-        statement = "SELECT seq, tbl, id, body FROM sim_log WHERE seq > ? ORDER BY seq"
         changes = []
-        for seq, table, row_id, body in self._connection.execute(statement, (self._seq,)).fetchall():
+        for seq, table, row_id, body in self._read_log(self._seq):
             self._seq = seq
             rows = self.tables[table]
             after = None if body is None else json.loads(body)
@@ -110,6 +110,18 @@ class Mirror:
             for row_id, row in self.tables[table].items()
             if all(row[name] == value for name, value in equal.items())
         ]
+
+
+class FileLog:
+    """The log of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+
+    def read(self, since: int) -> list[tuple[int, str, str, str | None]]:
+        """What was logged after this number."""
+        statement = "SELECT seq, tbl, id, body FROM sim_log WHERE seq > ? ORDER BY seq"
+        return self._connection.execute(statement, (since,)).fetchall()
 
     def close(self) -> None:
         """Give the file back."""

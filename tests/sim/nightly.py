@@ -1,7 +1,7 @@
 """`python -m tests.sim.nightly [--seeds 100000] [--workers N] [--folder F]`: a long simulation that can be resumed.
 
-What is done stands in the folder, a line for each hundred seeds; what is started again goes on from there. Every failing
-seed is printed and kept. Ends with 1 where there was one.
+What is done stands in the folder, a line for each hundred seeds; what is started again goes on from there. Every
+failing seed is printed and kept. Ends with 1 where there was one.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class People:
             await asyncio.sleep(0.5)
 
     async def _withdraw_surely(self, name: str) -> None:
-        """Once at a moment of its own, somebody takes this back, whoever has to be asked how often; later it is mended."""
+        """Once at a moment of its own, somebody takes this back, however often it has to be tried."""
         world = self.world
         await asyncio.sleep(world.dice.uniform(1, world.plan.duration_s * 0.8))
         person = world.dice.choice(self.persons)

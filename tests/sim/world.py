@@ -38,7 +38,7 @@ from tests.sim import ending
 from tests.sim.database import InlineThreads, SimDatabase
 from tests.sim.life import Killed, Life, LocalClock, Violation, through
 from tests.sim.loop import SimLoop, bury
-from tests.sim.mirror import Mirror, install_triggers
+from tests.sim.mirror import FileLog, Mirror, install_triggers
 from tests.sim.people import People, Person
 from tests.sim.plan import Doom, Plan, doom_of, plan_of
 from tests.sim.provider import CHANNEL, Provider, SimChannel
@@ -93,7 +93,8 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self._lags = random.Random(f"lag {plan.seed}")
         self.path = path
-        self.mirror = Mirror(self.path)
+        self.log = FileLog(self.path)
+        self.mirror = Mirror(self.log.read)
         self.watch = Watch(self, self.mirror)
         self.provider = Provider(self)
         self.asked = Asked()
@@ -317,7 +318,7 @@ class World:
             bury(life.tasks)
             life.database.close_now()
         bury([*asyncio.all_tasks(self.loop), *self._tasks])
-        self.mirror.close()
+        self.log.close()
 
 
 @functools.cache
@@ -353,7 +354,7 @@ def _fresh_file(template: Path) -> Path:
 
 @functools.cache
 def settled(persons: int) -> Settled:
-    """An installation with so many people, made once per process by the product's own verbs and copied for each seed."""
+    """An installation with so many people, made once per process by the product's own verbs; each seed copies it."""
     plan = Plan(-persons, "settling in", 1, persons, 0.0, 0.0, 10 * SECOND, 60 * SECOND, (0,))
     true = ManualClock()
     path = _fresh_file(_template())
