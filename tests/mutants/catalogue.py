@@ -110,7 +110,11 @@ _LEASES: Final = (
         "generation_rises",
         "the generation that a claim and a takeover raise",
         f"{SWEEP}::test_a_guarded_update_passes_exactly_where_the_table_lists_the_pair",
-        (GUARDED, "column.lease_generation + 1", "column.lease_generation + 0"),
+        (
+            GUARDED,
+            'values["lease_generation"] = column.lease_generation + 1',
+            'values["lease_generation"] = column.lease_generation + 0',
+        ),
     ),
     _mutant(
         "due",
@@ -303,8 +307,10 @@ _ROWS: Final = (
         (
             "desk/inbox/claiming.py",
             "    if turn is None or receipt.reply_grant_id is None:\n        return False\n    if turn.running:",
-            "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n"
-            "    if turn.running:",
+            (
+                "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n"
+                "    if turn.running:"
+            ),
         ),
     ),
     _mutant(
