@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check tidy guarantees reference sim sim-nightly properties mutants fuzz bench clean-run clean
+.PHONY: help setup setup-run setup-bench run test check tidy guarantees reference sim sim-nightly properties mutants fuzz bench clean-run clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -59,7 +59,10 @@ mutants: setup ## take out one guard after the other and see that a test notices
 fuzz: setup ## fuzz longer than the tests do (FUZZ=25 times as many examples)
 	@FUZZ=$(FUZZ) $(PYTEST) tests/fuzz --timeout 86400 $(ARGS)
 
-bench: setup ## run the benchmarks
+setup-bench: setup ## what the benchmarks compare with
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install -r requirements/bench.txt
+
+bench: setup-bench ## run the benchmarks (ARGS=ingest for one of them)
 	@$(BIN)/python -m bench $(ARGS)
 
 clean-run: ## forget the data of `make run`
