@@ -39,6 +39,7 @@ CACHE_KIB = 16_384
 READERS = 4
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+_NO_ROOM = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 def _configure(connection: Any, _record: Any) -> None:
@@ -140,7 +141,7 @@ class SqliteDatabase:
                     return fn(Tx(connection, self._clock.now_us(), self._entropy))
                 finally:
                     connection.exec_driver_sql("ROLLBACK")
-        except OperationalError as error:
+        except (OperationalError, sqlite3.OperationalError) as error:  # the second where a connection is opened
             raise _translated(error) from None
 
     # ------------------------------------------------------------------------------------------ writing
@@ -325,6 +326,6 @@ def _translated(error: BaseException) -> BaseException:
     """
     original = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = getattr(original, "sqlite_errorcode", None)
-    if code is not None and (code & 0xFF in _BUSY or code == sqlite3.SQLITE_IOERR_WRITE):
+    if code is not None and (code & 0xFF in _BUSY or code in _NO_ROOM):
         return DatabaseBusy()
     return error
