@@ -303,8 +303,10 @@ _ROWS: Final = (
         (
             "desk/inbox/claiming.py",
             "    if turn is None or receipt.reply_grant_id is None:\n        return False\n    if turn.running:",
-            "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n"
-            "    if turn.running:",
+            (
+                "    if turn is None or receipt.reply_grant_id is None or turn.running:\n        return False\n"
+                "    if turn.running:"
+            ),
         ),
     ),
     _mutant(
