@@ -111,7 +111,7 @@ class Desk:
             free = {"lease_owner": None, "lease_expires_at": None}
             for name, status, states in (
                 ("receipts", "permanent_failed", ("received", "retryable_failed", "processing")),
-                ("deliveries", "failed", ("pending", "retryable_failed", "connecting", "sending")),
+                ("deliveries", "failed", ("pending", "retryable_failed", "connecting", "sending", "indeterminate")),
                 ("turns", "failed", ("running",)),
             ):
                 table = TABLES[name]

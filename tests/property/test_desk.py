@@ -384,12 +384,10 @@ SHOWN = (
     "t5 done",
     "t7 done",
     "t7 None",
-    f"t7 {STALE}",
     "wire sent",
     "wire retry",
     "t9 sent",
     "t9 indeterminate",
-    "t9 retryable_failed",
     f"t9 {STALE}",
     "recovered",
 )
