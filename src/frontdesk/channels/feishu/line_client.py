@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Final
 
 from frontdesk.channels.feishu import sdk
-from frontdesk.channels.feishu.transport import Call
+from frontdesk.channels.feishu.transport import Call, response_of
 from frontdesk.channels.transport import Proxy, tls_context
 from frontdesk.kernel.clock import SECOND, Clock, SystemClock
 from frontdesk.kernel.limits import CALLBACK_BODY_BYTES_MAX, LISTENER_HANDSHAKE_US, LISTENER_PING_US
@@ -209,7 +209,7 @@ def post_endpoint(
     """In place of the SDK's function of this name: one bounded request to the configured origin, nothing followed."""
     call = Call(SystemClock(), LISTENER_HANDSHAKE_US, Proxy.parse(proxy_url) if proxy_url else None)
     sent = {**headers, "Content-Type": "application/json; charset=utf-8"}
-    return call.exchange("POST", url, sent, None, json.dumps(dict(body)).encode("utf-8"))
+    return response_of(call.exchange("POST", url, sent, None, json.dumps(dict(body)).encode("utf-8")))
 
 
 def connect_options(domain: str, proxy_url: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frontdesk.channels import transport
-from frontdesk.channels.transport import CallEnded, Proxy
+from frontdesk.channels.transport import Answer, CallEnded, Proxy
 from frontdesk.kernel.clock import Clock
 
 # A page of history: fifty messages of 150 kB, escaped twice, with room to spare.
@@ -20,12 +20,17 @@ ANSWER_BYTES_MAX: Final = 33_554_432
 
 
 @dataclass(frozen=True, slots=True)
-class _Response:
-    """What the SDK's transport reads of a response."""
+class Response:
+    """What the SDK reads of a response."""
 
     status_code: int
     headers: dict[str, str]
     content: bytes
+
+
+def response_of(answer: Answer) -> Response:
+    """An answer as the SDK reads it."""
+    return Response(answer.status, dict(answer.headers), answer.body)
 
 
 class Call(transport.Call):
@@ -49,7 +54,7 @@ class Call(transport.Call):
 _current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("frontdesk_feishu_call", default=None)
 
 
-def requester(_config: object) -> tuple[Callable[..., _Response], dict[str, object]]:
+def requester(_config: object) -> tuple[Callable[..., Response], dict[str, object]]:
     """What the SDK calls instead of its own `_sync_requester`."""
     return _request, {}
 
@@ -62,9 +67,8 @@ def _request(
     params: Any = None,
     data: Any = None,
     timeout: object = None,  # noqa: ARG001 - the SDK's per-read bound; ours holds for the whole call
-) -> _Response:
+) -> Response:
     call = _current.get()
     if call is None:
         raise CallEnded("a request outside of any call")
-    answer = call.exchange(method, url, headers, params, data)
-    return _Response(answer.status, dict(answer.headers), answer.body)
+    return response_of(call.exchange(method, url, headers, params, data))
