@@ -40,6 +40,7 @@ def logged() -> Iterator[io.StringIO]:
         logging.getLogger(name).setLevel(before)
 
 
+@pytest.mark.tells
 async def test_a_log_at_info_holds_no_token_of_the_provider(
     provider: Provider, channel: FeishuChannel, logged: io.StringIO
 ) -> None:

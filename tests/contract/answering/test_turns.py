@@ -25,6 +25,7 @@ from frontdesk.desk.outbox import templates
 from frontdesk.kernel.codes import RUNNER_CODES
 from frontdesk.kernel.failpoints import Failpoints
 from frontdesk.kernel.machine import Lease
+from frontdesk.storage import prepared
 from frontdesk.storage.database import Database
 from frontdesk.storage.tx import Tx
 from tests.contract.answering.steps import Seen, crashed, during, look, recover
@@ -188,6 +189,7 @@ class Injection:
         self.active = False
         self.hit = False
         self.engine = database.engine()
+        self.prepared = prepared._execute
 
     def observe(self, point: str) -> None:
         self.active = point == "t3.before"
@@ -195,15 +197,21 @@ class Injection:
     def __enter__(self) -> Injection:
         sa.event.listen(self.engine, "before_cursor_execute", self._statement)
         sa.event.listen(self.engine, "commit", self._commit)
+        prepared._execute = self._prepared
         return self
 
     def __exit__(self, *_: object) -> None:
         sa.event.remove(self.engine, "before_cursor_execute", self._statement)
         sa.event.remove(self.engine, "commit", self._commit)
+        prepared._execute = self.prepared
 
     def _statement(self, _c: Any, _u: Any, statement: str, *_: Any) -> None:
         if not statement.startswith("ROLLBACK"):
             self._count()
+
+    def _prepared(self, tx: Tx, sql: str, bound: Any) -> Any:
+        self._count()
+        return self.prepared(tx, sql, bound)
 
     def _commit(self, _connection: Any) -> None:
         self._count()
