@@ -262,8 +262,8 @@ _ROWS: Final = (
         ),
         (
             "storage/prepared.py",
-            "return statement.on_conflict_do_nothing(index_elements=list(self._key)).returning(",
-            "return statement.returning(",
+            "        statement = statement.on_conflict_do_nothing(index_elements=list(self._key))\n",
+            "",
         ),
         (
             "desk/inbox/reception.py",

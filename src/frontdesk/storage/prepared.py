@@ -214,7 +214,11 @@ class InsertUnlessKnown:
             some = rows[start : start + TOGETHER_MAX]
             compiled = self._statement(len(some)).compiled(tx)
             values = {f"{name}_{n}": row[name] for n, row in enumerate(some) for name in self._columns}
-            inserted.update(found[0] for found in _execute(tx, compiled.sql, compiled.bound(values)).fetchall())
+            result = _execute(tx, compiled.sql, compiled.bound(values))
+            if len(some) > 1:
+                inserted.update(found[0] for found in result.fetchall())
+            elif result.rowcount == 1:
+                inserted.add(some[0]["id"])
         return inserted
 
     def _statement(self, count: int) -> Prepared:
@@ -229,4 +233,6 @@ class InsertUnlessKnown:
             {name: bindparam(f"{name}_{number}") for name in self._columns} for number in range(count)
         ]
         statement = make(self._table).values(rows if count > 1 else rows[0])
-        return statement.on_conflict_do_nothing(index_elements=list(self._key)).returning(self._table.c.id)
+        statement = statement.on_conflict_do_nothing(index_elements=list(self._key))
+        # Of one row the count tells: RETURNING would make SQLite keep a journal of the statement.
+        return statement.returning(self._table.c.id) if count > 1 else statement

@@ -200,7 +200,7 @@ class SqliteDatabase:
             self._transact(started)
         if not self._inline:
             deliver(started)
-        wakes = {topic for job in started if not job.failed for topic in job.wakes}
+        wakes = dict.fromkeys(topic for job in started if not job.failed for topic in job.wakes)
         if wakes and self._wake is not None:
             self._wake(list(wakes))
 
