@@ -52,7 +52,7 @@ async def test_a_deadlock_between_prepared_statements_is_retried(
     other = open_session()
     done = await asyncio.gather(database.write(lock((first, second))), other.write(lock((second, first))))
     assert done == [True, True]
-    assert len(tries) == 3
+    assert len(tries) >= 3  # the one that was ended may come first again, and be ended again
 
 
 async def test_a_rule_that_is_not_the_named_key_still_raises(database: Database) -> None:
