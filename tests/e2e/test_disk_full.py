@@ -79,7 +79,7 @@ async def test_a_full_disk(copy_house: Copy, known: list[dict[str, Any]]) -> Non
 
 async def _outcome_not_written(house: House, server: Program) -> None:
     example = house.example
-    wires, known = len(await house.wires()), await wired(house, "Sent")
+    wires, known = len(await house.wires()), await wired(house, "sent")
     fault = {"match": {"route": "send", "app": example.app["app_id"], "times": 1}, "delay_ms": ANSWER_DELAY_MS}
     await example.simulate("POST", "/_sim/faults", json={"faults": [fault]})
     message = await rig.say(example, "And who may answer?", None)
@@ -92,7 +92,7 @@ async def _outcome_not_written(house: House, server: Program) -> None:
         assert house.delivery_is(message, "sending"), "the disk was full before the provider answered"
 
         async def told() -> bool:
-            return await wired(house, "Sent") > known
+            return await wired(house, "sent") > known
 
         await until("the provider's answer", told)
         # From before the answer until the end of the process no write could succeed.

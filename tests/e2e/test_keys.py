@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from frontdesk.app.settings import load_settings
-from frontdesk.kernel.secretbox import KeyRing, new_key
 from tests.e2e import rig
 from tests.e2e.conftest import Copy
 from tests.e2e.rig import House, until
@@ -45,7 +44,7 @@ async def test_a_key_is_changed_lost_and_found_again(copy_house: Copy) -> None:
     async with copy_house() as house:
         example = house.example
         old = load_settings(house.data, {}).credential_keys.get_secret_value()
-        new = new_key()
+        new = Fernet.generate_key().decode()
         put_keys(house, new, old)
         server = await house.serve()
         await house.listen()
@@ -58,7 +57,7 @@ async def test_a_key_is_changed_lost_and_found_again(copy_house: Copy) -> None:
         assert sum(each["unreadable"] + each["moved"] for each in columns.values()) == 0
         assert house.counts() == counts
         after = stored(house)
-        assert [KeyRing(new).decrypt(text) for text in after] == [KeyRing(old).decrypt(text) for text in before]
+        assert [Fernet(new).decrypt(text) for text in after] == [Fernet(old).decrypt(text) for text in before]
         # The server that was running meanwhile took the new texts up by itself.
         await house.answered(await rig.say(example, "While it was changed?", None))
         status, columns = await rotate(house)
@@ -72,7 +71,7 @@ async def test_a_key_is_changed_lost_and_found_again(copy_house: Copy) -> None:
         assert await server.terminate() == 0
         waiting = await _pending_answer(house)
         wires = len(await house.wires())
-        put_keys(house, new_key())
+        put_keys(house, Fernet.generate_key().decode())
         server = await house.serve()
         await _blocked(house, waiting)
         assert await server.terminate() == 0

@@ -23,7 +23,7 @@ class Stale(LookupError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """In a file below `src/frontdesk`, `old`, which stands there exactly once, becomes `new`."""
+    """In a file below `src/frontdesk`, `old`, which stands there one single time, becomes `new`."""
 
     file: str
     old: str
