@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cryptography.fernet import Fernet
+
 from frontdesk.app.settings import load_settings
 from tests.e2e import rig
 from tests.e2e.conftest import Copy
