@@ -31,12 +31,13 @@ from tests.migration.rows import contents, row
 from tests.migration.test_migrations import open_engine
 from tests.support.engines import Engine
 
-LATER = '''"""A later release: one more table, one more column."""
+HEAD = migrating.head_revision()
+LATER = f'''"""A later release: one more table, one more column."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{HEAD}"
 branch_labels = None
 depends_on = None
 
@@ -173,7 +174,7 @@ async def test_who_is_about_to_use_the_desk_is_waited_for(desk: DeskWorld, made:
     await writing
     with pytest.raises(migrating.DowngradeRefused, match="worker" if what == "a worker" else "reply grant"):
         await going
-    assert migrating.current_revision(made) == "0001"
+    assert migrating.current_revision(made) == HEAD
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
     """A later release of the program, until its patches are undone."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrating.HERE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "v0002_later.py").write_text(LATER)
+    (folder / "versions" / "v9999_later.py").write_text(LATER)
     monkeypatch.setattr(migrating, "HERE", folder)
     return monkeypatch
 
@@ -212,9 +213,9 @@ async def test_going_back_keeps_every_row_and_ciphertext_and_opens_none(
     assert sum(value is not None for rows in secrets for _, value in rows) == 4
 
     migrating.upgrade(made)
-    assert migrating.current_revision(made) == "0002"
+    assert migrating.current_revision(made) == "9999"
     ahead = everything(made)
-    for command in (["status"], ["up"], ["down", "base", "--drop-desk-tables"], ["down", "0001"]):
+    for command in (["status"], ["up"], ["down", "base", "--drop-desk-tables"], ["down", HEAD]):
         with later.context() as release:
             release.setattr(migrating, "HERE", Path(migrating.__file__).parent / "migrations")
             ended = said(command, engine, tmp_path)
@@ -230,7 +231,7 @@ async def test_going_back_keeps_every_row_and_ciphertext_and_opens_none(
                 patch.setattr(ring, name, forbidden, raising=False)
         patch.setattr(socket.socket, "connect", forbidden)
         patch.setattr(socket.socket, "sendto", forbidden)
-        migrating.downgrade(made, "0001", clock=desk.clock)
+        migrating.downgrade(made, HEAD, clock=desk.clock)
     writes = [each.split()[0].upper() for each in statements if "alembic_version" not in each]
     assert "DROP" in writes
     assert not {"INSERT", "UPDATE", "DELETE", "COPY", "CREATE"} & set(writes)
@@ -278,7 +279,7 @@ async def test_the_command_says_what_it_did_or_why_not(
     status, output = down("base")
     assert status == 1
     assert output.startswith("frontdesk: it would drop artifact_grants, artifact_producers, artifacts, ")
-    assert down("0001") == (1, "frontdesk: the database is at 0001, which is not after 0001")
+    assert down(HEAD) == (1, f"frontdesk: the database is at {HEAD}, which is not after {HEAD}")
     assert down("9999")[0] == 1
     assert "no such revision" in down("9999")[1]
     assert down("base", "--drop-desk-tables") == (0, "database is at base")
@@ -286,4 +287,4 @@ async def test_the_command_says_what_it_did_or_why_not(
         1,
         "frontdesk: the database is at no revision, which is not after base",
     )
-    assert said(["up"], engine, tmp_path).output.strip() == "database is at 0001"
+    assert said(["up"], engine, tmp_path).output.strip() == f"database is at {HEAD}"
