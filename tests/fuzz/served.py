@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from frontdesk.api.gate import SESSION_COOKIE
+from frontdesk.api.cookies import SESSION_COOKIE
 from frontdesk.app.settings import Settings
 from frontdesk.app.wiring import Outside, Process
 from frontdesk.desk import connections, conversations, runs
@@ -40,6 +40,7 @@ from tests.contract.world import UNUSABLE_HASH, logged_in
 KEY = "O7k2k-0JuIbxKiI0u7RAXVbXiPPCIiAGGsh-6Z9nLyo="
 BOOTSTRAP = "bootstrap-" + "b" * 32
 ABSENT = "0" * 32
+STREAM = "/desk/events"
 MEMBERS = ("viewer", "operator", "maintainer", "admin")
 # In whose name requests are made. Nobody: those whom every route but the allow-list refuses before it looks.
 NOBODY = ("anonymous", "garbage", "revoked")
@@ -53,6 +54,15 @@ class Plan:
     bearers: dict[str, str]
     home: dict[str, str]
     lab: dict[str, str]
+
+
+def ending(url: str) -> str:
+    """The same request; of the stream of events the one that polls, since the one that follows never ends."""
+    path, _, query = url.partition("?")
+    if not path.endswith(STREAM):
+        return url
+    kept = [each for each in query.split("&") if each and each.partition("=")[0] != "follow"]
+    return f"{path}?{'&'.join([*kept, 'follow=false'])}"
 
 
 @dataclasses.dataclass
@@ -73,7 +83,7 @@ class Site:
             given["Cookie"] = f"{SESSION_COOKIE}={bearer}"
         elif bearer is not None:
             given["Authorization"] = f"Bearer {bearer}"
-        return self.run(self._ask(method, url, body, given))
+        return self.run(self._ask(method, ending(url), body, given))
 
     async def _ask(self, method: str, url: str, body: bytes | None, given: dict[str, str]) -> httpx2.Response:
         transport = httpx2.ASGITransport(app=self.process.api, client=("127.0.0.1", 4000))
