@@ -87,6 +87,7 @@ class Worker:
             failpoints=failpoints,
             on_lost=lambda: seen.lost("receipt"),
             on_retry=lambda: seen.retried("receipt"),
+            on_room=lambda: hub.wake(["receipts"]),
         )
         self._deliveries = DeliveryWorker(
             database,
@@ -100,6 +101,7 @@ class Worker:
             on_retry=lambda: seen.retried("delivery"),
             on_wire=seen.wire,
             on_pace=seen.paced,
+            on_room=lambda: hub.wake(["deliveries"]),
         )
         self._retention = Retention(database, options.retention_us)
 

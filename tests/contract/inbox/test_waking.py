@@ -90,3 +90,37 @@ async def test_a_push_before_anything_listens_is_kept(desk: DeskWorld, open_sess
         await worker.stop()
     assert [request.text for request in desk.runner.requests] == ["early"]
     assert (await desk.receipt(received))["status"] == "completed"
+
+
+async def test_a_full_worker_goes_on_as_soon_as_there_is_room(desk: DeskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for one, and a poll that does not come, receipts of three people are worked on one after the other."""
+    monkeypatch.setattr(limits, "POLL_INTERVAL_US", 3_600 * SECOND)
+    hub = WakeHub()
+    hub.bind()
+    options = WorkerOptions("worker-full", True, False, 30 * SECOND, SECOND, 1, 4 * HOUR, "test")
+    worker = Worker(desk.database, desk.parts, options, clock=desk.clock, hub=hub, failpoints=Failpoints())
+    sent = asyncio.Event()
+
+    async def note(message: Any) -> None:
+        if len(desk.channel.sent) == 3:
+            sent.set()
+
+    desk.channel.on_send = note
+    people = [await desk.people.person(f"person{n}", "operator") for n in range(3)]
+    seats = [await desk.seat(person, sender=f"ou_{n}", chat=f"oc_{n}") for n, person in enumerate(people)]
+    for number, seat in enumerate(seats):
+        await desk.ask(f"question {number}", seat)
+    await worker.start()
+    worker.serve()
+    try:
+        await asyncio.wait_for(_woken(hub, sent), 30)
+    finally:
+        await worker.stop()
+    assert sorted(request.text for request in desk.runner.requests) == ["question 0", "question 1", "question 2"]
+
+
+async def _woken(hub: WakeHub, sent: asyncio.Event) -> None:
+    """The database of these tests gives no hints: those of deliveries are given here, the others are the worker's."""
+    while not sent.is_set():
+        hub.wake(["deliveries"])
+        await asyncio.sleep(0.01)

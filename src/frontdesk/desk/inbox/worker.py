@@ -52,6 +52,7 @@ class ReceiptWorker:
         failpoints: Failpoints,
         on_lost: Callable[[], None] = lambda: None,
         on_retry: Callable[[], None] = lambda: None,
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -61,6 +62,7 @@ class ReceiptWorker:
         self._failpoints = failpoints
         self._on_lost = on_lost
         self._on_retry = on_retry
+        self._on_room = on_room
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Event] = set()
         self._accepting = True
@@ -96,7 +98,13 @@ class ReceiptWorker:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"receipt {name}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        full = len(self._tasks) == self._capacity
+        self._tasks.discard(task)
+        if full:  # what was due meanwhile found no room, and nothing else would tell that there is some
+            self._on_room()
 
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more; work that ends within the grace ends normally, then turns are cancelled and end by tF.

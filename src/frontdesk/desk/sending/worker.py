@@ -60,6 +60,7 @@ class DeliveryWorker:
         on_retry: Callable[[], None] = lambda: None,
         on_wire: Callable[[str, str], None] = lambda _channel, _outcome: None,
         on_pace: Callable[[str], None] = lambda _channel: None,
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._parts = parts
@@ -73,6 +74,7 @@ class DeliveryWorker:
         self._on_retry = on_retry
         self._on_wire = on_wire
         self._on_pace = on_pace
+        self._on_room = on_room
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
 
@@ -94,8 +96,14 @@ class DeliveryWorker:
                 self._deliver(attempt), name=f"delivery {attempt.delivery.id}"
             )
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
         return len(attempts)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        full = len(self._tasks) == self._capacity
+        self._tasks.discard(task)
+        if full:  # what was due meanwhile found no room, and nothing else would tell that there is some
+            self._on_room()
 
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more; sends in flight end within the grace, else they are cut off and become unknown."""
