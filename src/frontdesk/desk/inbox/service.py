@@ -15,6 +15,7 @@ from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.identity import record_event, require
 from frontdesk.identity.model import Actor, Right
 from frontdesk.kernel.errors import Problem
+from frontdesk.storage.dead_letters import mark, narrowed
 from frontdesk.storage.tx import Tx
 
 
@@ -67,15 +68,15 @@ def list_dead(
     after: tuple[int, str] | None,
 ) -> tuple[list[Receipt], tuple[int, str] | None]:
     """One page of rejected and permanently failed receipts, newest first. Asks for no right."""
-    column = RECEIPTS.c
-    conditions: list[ColumnElement[bool]] = [column.workspace == workspace_id, column.status.in_(DEAD)]
-    conditions.append(column.acknowledged_at.is_not(None) if acknowledged else column.acknowledged_at.is_(None))
-    if code is not None:
-        conditions.append(column.error_code == code)
-    if installation_id is not None:
-        conditions.append(column.installation == installation_id)
-    if born_before is not None:
-        conditions.append(column.created_at <= born_before)
+    conditions = narrowed(
+        RECEIPTS,
+        DEAD,
+        workspace_id,
+        code=code,
+        installation_id=installation_id,
+        born_before=born_before,
+        acknowledged=acknowledged,
+    )
     rows, following = store.list_page(tx, conditions, limit, after)
     return [receipt_of(row) for row in rows], following
 
@@ -88,7 +89,7 @@ def acknowledge(tx: Tx, actor: Actor, workspace_id: str, receipt_id: str, reason
     row = store.find(tx, receipt_id, lock=True)
     if row is None or row["workspace"] != workspace_id or row["status"] not in DEAD:
         raise Problem("dead_letter_not_found")
-    if store.acknowledge(tx, receipt_id, actor.user_id, reason) is None:
+    if mark(tx, RECEIPTS, DEAD, receipt_id, user_id=actor.user_id, reason=reason) is None:
         return False
     record_event(
         tx,

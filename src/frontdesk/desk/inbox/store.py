@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from frontdesk.desk.inbox.machine import DEAD, ENDED, OPEN, RECEIPT, WAITING
+from frontdesk.desk.inbox.machine import ENDED, OPEN, RECEIPT, WAITING
 from frontdesk.desk.inbox.tables import RECEIPTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.guarded import Take, note, renew, transition
@@ -215,16 +215,6 @@ def census(workspace_id: str | None) -> Select[Any]:
     if workspace_id is not None:
         statement = statement.where(R.workspace == workspace_id)
     return statement.group_by(R.status, R.error_code)
-
-
-def acknowledge(tx: Tx, receipt_id: str, user_id: str, reason: str) -> RowMapping | None:
-    """Mark a dead receipt as seen; None where it is not dead or was marked before."""
-    statement = (
-        update(RECEIPTS)
-        .where(R.id == receipt_id, R.status.in_(DEAD), R.acknowledged_at.is_(None))
-        .values(acknowledged_at=tx.now, acknowledged_by=user_id, acknowledged_reason=reason, updated_at=tx.now)
-    )
-    return tx.find(statement.returning(RECEIPTS))
 
 
 def newest_arrival(tx: Tx) -> int | None:

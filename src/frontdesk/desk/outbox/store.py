@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from frontdesk.desk.outbox.machine import DEAD, DELIVERY, ENDED, UNDER_WAY, WAITING
+from frontdesk.desk.outbox.machine import DELIVERY, ENDED, UNDER_WAY, WAITING
 from frontdesk.desk.outbox.tables import CHAT_PACING, DELIVERIES, SETTLEMENTS
 from frontdesk.kernel.machine import Lease
 from frontdesk.storage.conflict import try_insert
@@ -247,16 +247,6 @@ def census(workspace_id: str | None) -> Select[Any]:
     if workspace_id is not None:
         statement = statement.where(D.workspace == workspace_id)
     return statement.group_by(D.status, D.error_code)
-
-
-def acknowledge(tx: Tx, delivery_id: str, user_id: str, reason: str) -> RowMapping | None:
-    """Mark a dead delivery as seen; None where it is not dead or was marked before."""
-    statement = (
-        update(DELIVERIES)
-        .where(D.id == delivery_id, D.status.in_(DEAD), D.acknowledged_at.is_(None))
-        .values(acknowledged_at=tx.now, acknowledged_by=user_id, acknowledged_reason=reason, updated_at=tx.now)
-    )
-    return tx.find(statement.returning(DELIVERIES))
 
 
 def newest_birth(tx: Tx) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select
+from sqlalchemy import Select
 
 from frontdesk.desk.outbox import store
 from frontdesk.desk.outbox.machine import DEAD, ENDED
@@ -14,6 +14,7 @@ from frontdesk.desk.outbox.tables import DELIVERIES
 from frontdesk.identity import record_event
 from frontdesk.identity.model import Actor
 from frontdesk.kernel.errors import Problem
+from frontdesk.storage.dead_letters import mark, narrowed
 from frontdesk.storage.tx import Tx
 
 
@@ -29,15 +30,15 @@ def list_dead(
     after: tuple[int, str] | None,
 ) -> tuple[list[Delivery], tuple[int, str] | None]:
     """One page of failed and indeterminate deliveries, newest first. Asks for no right."""
-    column = DELIVERIES.c
-    conditions: list[ColumnElement[bool]] = [column.workspace == workspace_id, column.status.in_(DEAD)]
-    conditions.append(column.acknowledged_at.is_not(None) if acknowledged else column.acknowledged_at.is_(None))
-    if code is not None:
-        conditions.append(column.error_code == code)
-    if installation_id is not None:
-        conditions.append(column.installation == installation_id)
-    if born_before is not None:
-        conditions.append(column.created_at <= born_before)
+    conditions = narrowed(
+        DELIVERIES,
+        DEAD,
+        workspace_id,
+        code=code,
+        installation_id=installation_id,
+        born_before=born_before,
+        acknowledged=acknowledged,
+    )
     rows, following = store.list_page(tx, conditions, limit, after)
     return [delivery_of(row) for row in rows], following
 
@@ -51,7 +52,7 @@ def acknowledge(tx: Tx, actor: Actor, workspace_id: str, delivery_id: str, reaso
     row = store.find(tx, delivery_id, lock=True)
     if row is None or row["workspace"] != workspace_id or row["status"] not in DEAD:
         raise Problem("dead_letter_not_found")
-    marked = store.acknowledge(tx, delivery_id, actor.user_id, reason)
+    marked = mark(tx, DELIVERIES, DEAD, delivery_id, user_id=actor.user_id, reason=reason)
     if marked is None:
         return False
     record_event(
