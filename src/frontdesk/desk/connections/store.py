@@ -30,24 +30,18 @@ def _installation(row: Mapping[Any, Any]) -> Installation:
     return Installation(workspace_id=values.pop("workspace"), **values)
 
 
-_BY_ID = select(INSTALLATIONS).where(INSTALLATIONS.c.id == bindparam("installation_id"))
-_FIND_INSTALLATION = Prepared(_BY_ID)
-_HOLD_INSTALLATION = Prepared(for_share(_BY_ID))
+_INSTALLATION = ById(INSTALLATIONS)
 
 
 def find_installation(tx: Tx, installation_id: str, *, share: bool = False) -> Installation | None:
     """One installation of any workspace; with `share` a racing change is waited for (PostgreSQL)."""
-    prepared = _HOLD_INSTALLATION if share else _FIND_INSTALLATION
-    row = prepared.find(tx, {"installation_id": installation_id})
+    row = _INSTALLATION.find(tx, installation_id, share=share)
     return None if row is None else installation_of(row)
 
 
 def prepared_installation() -> Prepared:
-    """`find_installation(share=True)` as a part of a bundled reading.
-
-    Binds `installation_id`, read by `installation_of`.
-    """
-    return _HOLD_INSTALLATION
+    """`find_installation(share=True)` as a part of a bundled reading: binds `row_id`, read by `installation_of`."""
+    return _INSTALLATION.held
 
 
 def installation_of(row: dict[str, Any]) -> Installation:

@@ -43,6 +43,7 @@ def read_around(tx: Tx, messages: Sequence[tuple[str, InboundMessage]]) -> list[
     """Everything but the grant around (installation id, message), together; None where the installation is gone."""
     asked = [
         {
+            "row_id": installation_id,
             "installation_id": installation_id,
             "message_id": message.message_id,
             "sender_id": message.sender_id,
